@@ -1,0 +1,9 @@
+#include <pybind11/pybind11.h>
+
+#include "bindings/register.h"
+
+namespace fastshard::bindings {
+
+void register_pipeline(pybind11::module_&) {}
+
+}  // namespace fastshard::bindings

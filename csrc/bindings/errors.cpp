@@ -1,0 +1,40 @@
+// The one place where native errors become Python exceptions.
+#include <pybind11/pybind11.h>
+
+#include "base/error.h"
+#include "bindings/register.h"
+
+namespace py = pybind11;
+
+namespace fastshard::bindings {
+namespace {
+
+const char* class_name(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kCorrupt: return "CorruptError";
+    case ErrorKind::kUnsupported: return "UnsupportedError";
+    case ErrorKind::kIo: return "StorageError";
+    case ErrorKind::kNotFound: return "NotFoundError";
+    case ErrorKind::kInvalid: return "InvalidError";
+    case ErrorKind::kOutOfRange: return "OutOfRangeError";
+  }
+  return "Error";
+}
+
+}  // namespace
+
+void register_errors(py::module_&) {
+  py::register_local_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const Error& error) {
+      // The classes live in fastshard/errors.py, so that they read and pickle as ordinary Python.
+      py::object type = py::module_::import("fastshard.errors").attr(class_name(error.kind()));
+      py::object value = type(error.what());
+      value.attr("code") = error.code();
+      PyErr_SetObject(type.ptr(), value.ptr());
+    }
+  });
+}
+
+}  // namespace fastshard::bindings

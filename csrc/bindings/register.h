@@ -1,0 +1,13 @@
+// One register function per topic; module.cpp is the list of them.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace fastshard::bindings {
+
+void register_errors(pybind11::module_& module);
+void register_ipc(pybind11::module_& module);
+void register_order(pybind11::module_& module);
+void register_pipeline(pybind11::module_& module);
+
+}  // namespace fastshard::bindings
