@@ -1,6 +1,6 @@
 """fastshard: from Parquet, Delta and Spark tables to PyTorch batches at the speed of memory.
 
-Public names resolve on first use, so that `import fastshard` stays light and imports neither pyarrow nor torch.
+Public names resolve on first use, so that `import fastshard` stays light: no pyarrow, no torch.
 """
 
 from __future__ import annotations

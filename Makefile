@@ -1,0 +1,89 @@
+# `make demo` and `make test` work in a fresh clone on a new machine: they make a virtual environment here, install torch
+# and the package into it, and run. Nothing is installed into the system's Python. Re-runs are quick.
+#
+#   make PYTHON=python3.12 ...       the interpreter to use (3.10 or newer)
+#   make VENV=.venv-312 ...          the folder of the virtual environment
+#   make TORCH='torch==2.13.0 --index-url URL' ...      what pip is told to install as torch, e.g. a CPU build
+#   make test ARGS='-k order -x'     more arguments to pytest
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+ARGS ?=
+
+SHELL := bash
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+NATIVE := CMakeLists.txt $(shell find csrc cmake -type f)
+CPP := $(shell find csrc tests -name '*.h' -o -name '*.cpp')
+
+# An environment keeps the interpreter that it was made with.
+ifeq ($(filter command line environment,$(origin PYTHON)),)
+else ifneq ($(wildcard $(BIN)/python),)
+  version_of = $(shell $(1) -c 'import sys; print(sys.version)' 2>&1)
+  ifneq ($(call version_of,$(PYTHON)),$(call version_of,$(BIN)/python))
+    $(error $(VENV) was made with another Python than $(PYTHON): give another folder as VENV=, or `make clean` first)
+  endif
+endif
+
+.PHONY: demo test test-all build lint format asan tsan wheel clean help
+.DELETE_ON_ERROR:
+
+help:  ## say what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST)  | sed -E 's/:[^#]*##/:/' | awk -F: '{ printf "make %-10s%s\n", $$1, $$2 }'
+
+demo: $(STAMPS)/demo  ## real data from Parquet to a trained network
+	$(BIN)/python examples/demo.py
+
+test: $(STAMPS)/dev  ## the test suite without its slow tests
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: $(STAMPS)/dev  ## all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+build: $(STAMPS)/dev  ## virtual environment with everything for development
+	@echo "$(VENV) is ready: $(BIN)/python, $(BIN)/fastshard"
+
+lint: $(STAMPS)/dev  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
+
+format: $(STAMPS)/dev  ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP)
+
+asan: $(STAMPS)/dev  ## the tests of the native core under AddressSanitizer and UndefinedBehaviorSanitizer
+	scripts/sanitize.sh asan $(VENV) $(ARGS)
+
+tsan: $(STAMPS)/dev  ## the same under ThreadSanitizer
+	scripts/sanitize.sh tsan $(VENV) $(ARGS)
+
+wheel: $(STAMPS)/dev  ## source distribution and wheel, in dist/
+	scripts/wheel.sh $(VENV)
+
+clean:  ## remove what the targets above made
+	rm -rf build dist $(VENV) .venv-* .hypothesis .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMPS)/venv: scripts/prepare-system.sh
+	scripts/prepare-system.sh $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	mkdir -p $(STAMPS) && touch $@
+
+# torch comes first and alone, so that no other package chooses its build. The rest of the line is what the native core
+# is built with: pip builds in this environment, where CMake keeps its state between builds.
+$(STAMPS)/tools: $(STAMPS)/venv
+	$(PIP) install $(TORCH)
+	$(PIP) install scikit-build-core pybind11 cmake ninja 'numpy>=2.0'
+	touch $@
+
+$(STAMPS)/demo: $(STAMPS)/tools pyproject.toml $(NATIVE)
+	$(PIP) install --no-build-isolation --editable '.[demo]'
+	touch $@
+
+$(STAMPS)/dev: $(STAMPS)/tools pyproject.toml $(NATIVE)
+	$(PIP) install --no-build-isolation --editable '.[dev]'
+	touch $@ $(STAMPS)/demo
