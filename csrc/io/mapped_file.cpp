@@ -1,0 +1,89 @@
+#include "io/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace fastshard::io {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int get() const noexcept { return fd_; }
+
+ private:
+  int fd_;
+};
+
+[[noreturn]] void fail(const std::string& name, const char* what, int error) {
+  throw Error(error == ENOENT ? ErrorKind::kNotFound : ErrorKind::kIo, name + ": cannot " + what + ": " + std::strerror(error));
+}
+
+int open_retrying(const std::string& path) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path, const std::string& name, Access access) {
+  const Descriptor descriptor(open_retrying(path));
+  if (descriptor.get() < 0) fail(name, "open the file", errno);
+  struct stat status;
+  if (::fstat(descriptor.get(), &status) != 0) fail(name, "stat the file", errno);
+  if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::kIo, name + ": not a regular file");
+  const auto size = static_cast<size_t>(status.st_size);
+  if (size == 0) return;  // an empty mapping is not allowed; an empty span is what it would show
+  void* const at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor.get(), 0);
+  if (at == MAP_FAILED) fail(name, "map the file", errno);
+  bytes_ = {static_cast<const std::byte*>(at), size};
+  ::madvise(at, size, access == Access::kSequential ? MADV_SEQUENTIAL : MADV_NORMAL);  // advice: failure is no error
+}
+
+MappedFile::~MappedFile() { unmap(); }
+
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this != &other) {
+    unmap();
+    bytes_ = std::exchange(other.bytes_, {});
+  }
+  return *this;
+}
+
+void MappedFile::release(size_t offset, size_t length) const noexcept {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t begin = (offset + page - 1) / page * page;
+  const size_t end = std::min(offset + length, bytes_.size()) / page * page;
+  if (begin < end) ::madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED);
+}
+
+bool MappedFile::contains(const void* address) const noexcept {
+  const auto* at = static_cast<const std::byte*>(address);
+  return at >= bytes_.data() && at < bytes_.data() + bytes_.size();
+}
+
+void MappedFile::unmap() noexcept {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  bytes_ = {};
+}
+
+}  // namespace fastshard::io

@@ -1,0 +1,33 @@
+// A file mapped read-only. The descriptor is closed at once, so open mappings cost no descriptors.
+#pragma once
+
+#include <string>
+
+#include "base/bytes.h"
+
+namespace fastshard::io {
+
+enum class Access { kRandom, kSequential };
+
+class MappedFile {
+ public:
+  MappedFile() = default;
+  // Throws Error(kNotFound) or Error(kIo); messages carry `name`, not the path.
+  MappedFile(const std::string& path, const std::string& name, Access access = Access::kRandom);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  [[nodiscard]] ByteSpan bytes() const noexcept { return bytes_; }
+  // Gives pages of [offset, offset + length) back to the page cache: what was read once and is done with costs no memory.
+  void release(size_t offset, size_t length) const noexcept;
+  [[nodiscard]] bool contains(const void* address) const noexcept;
+
+ private:
+  void unmap() noexcept;
+  ByteSpan bytes_;
+};
+
+}  // namespace fastshard::io

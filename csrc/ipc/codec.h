@@ -1,0 +1,35 @@
+// Decompression of one IPC buffer: an int64 with the uncompressed length (-1: stored raw), then an LZ4 or ZSTD frame.
+#pragma once
+
+#include <memory>
+
+#include "base/bytes.h"
+#include "ipc/message.h"
+
+namespace fastshard::ipc {
+
+// Owned bytes with 64-byte alignment. Contents are uninitialised until written.
+class Storage {
+ public:
+  Storage() = default;
+  explicit Storage(size_t size);
+  [[nodiscard]] std::byte* data() noexcept { return bytes_.get(); }
+  [[nodiscard]] ByteSpan span() const noexcept { return {bytes_.get(), size_}; }
+  [[nodiscard]] size_t size() const noexcept { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const noexcept;
+  };
+  std::unique_ptr<std::byte, Free> bytes_;
+  size_t size_ = 0;
+};
+
+// The uncompressed length of a compressed buffer, from its prefix and frame header. Throws kCompressedLength where the
+// prefix is impossible or disagrees with the frame, before any memory is taken for it.
+[[nodiscard]] int64_t uncompressed_length(ByteSpan compressed, Compression compression);
+
+// Decompresses into `storage`, or returns the raw bytes in place where the prefix is -1 (storage stays empty).
+[[nodiscard]] ByteSpan decompress(ByteSpan compressed, Compression compression, Storage& storage);
+
+}  // namespace fastshard::ipc
