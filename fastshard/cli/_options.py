@@ -1,0 +1,19 @@
+"""Options and output that several subcommands share."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+__all__ = ["echo_json", "json_option", "path_argument"]
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+path_argument = click.argument("path", type=click.Path(file_okay=True, path_type=str), metavar="PATH")
+
+
+def echo_json(document: Any) -> None:
+    """Print one JSON document, readable, in UTF-8 whatever the terminal's encoding."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    click.echo(text.encode() + b"\n", nl=False)

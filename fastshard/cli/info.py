@@ -1,0 +1,170 @@
+"""`fastshard info`: what the index says of a data set. Reads no sample."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fastshard.cli._options import echo_json, json_option, path_argument
+from fastshard.cli._text import count, fields, shorten, size, table
+
+if TYPE_CHECKING:
+    from fastshard._index import ColumnStats, DatasetIndex, FieldText
+
+__all__ = ["command"]
+
+_VALUE_LIMIT = 100  # columns of a terminal that one value of the provenance or the metadata may take
+
+
+@click.command("info", short_help="Show schema, sizes, statistics and provenance.")
+@path_argument
+@click.option("--shards", "with_shards", is_flag=True, help="List each shard too.")
+@json_option
+def command(path: str, with_shards: bool, as_json: bool) -> None:
+    """Show what a data set holds: its schema, rows, shards, sizes, statistics and where it comes from.
+
+    Only the index is read, so this is quick for any size of data.
+
+    \b
+    Examples:
+      fastshard info train/
+      fastshard info train/ --shards
+      fastshard info train/ --json | jq .rows
+    """
+    from fastshard._index import read_index
+
+    index = read_index(path)
+    shards = _read_shards(path, index) if with_shards else None
+    if as_json:
+        echo_json(_document(path, index, shards))
+        return
+    click.echo(_summary(path, index))
+    click.echo()
+    click.echo(_columns(index))
+    if shards is not None:
+        click.echo()
+        header = ("shard", "rows", "blocks", "size", "hash")
+        rows = [
+            (s["path"], count(s["rows"]), count(s["blocks"]), size(s["bytes"]), s["hash"]) for s in shards
+        ]
+        click.echo(table(header, rows, right=(1, 2, 3)))
+
+
+def _ratio(index: DatasetIndex) -> float | None:
+    """Size in memory over size on disk; above 1 where compression saves room."""
+    return index.raw_bytes / index.bytes if index.bytes else None
+
+
+def _summary(path: str, index: DatasetIndex) -> str:
+    settings = index.settings
+    level = settings.get("level")
+    compression = str(settings.get("compression", "unknown")) + (
+        f" (level {level})" if level is not None else ""
+    )
+    ratio = _ratio(index)
+    sizes = size(index.bytes)
+    if ratio is not None:
+        sizes += f" in files, {size(index.raw_bytes)} in memory (ratio {ratio:.2f})"
+    pairs = [
+        ("data set", os.path.abspath(path)),
+        ("samples", count(index.rows)),
+        ("shards", f"{count(index.shards)} ({count(index.blocks, 'block')})"),
+        ("size", sizes),
+        ("per sample", size(index.raw_bytes / index.rows) if index.rows else "-"),
+        ("compression", compression),
+        ("fingerprint", index.fingerprint),
+        ("generation", count(index.generation)),
+        *_flatten("", index.provenance),
+        *_flatten("metadata", index.metadata),
+    ]
+    return fields([(name, shorten(value, _VALUE_LIMIT)) for name, value in pairs])
+
+
+def _flatten(prefix: str, document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The members of a JSON object as pairs; what is nested stays JSON."""
+    pairs = []
+    for name, value in document.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        pairs.append((f"{prefix} {shorten(name, 40)}".strip(), text))
+    return pairs
+
+
+def _columns(index: DatasetIndex) -> str:
+    header = ("column", "type", "nulls", "length")
+    rows = []
+    for field in index.schema:
+        stats = index.columns[field.name]
+        kind = field.type if field.nullable else f"{field.type} not null"
+        rows.append((shorten(field.name, 40), shorten(kind, 80), _nulls(stats), _length(stats)))
+    return table(header, rows, right=(2,))
+
+
+def _nulls(stats: ColumnStats) -> str:
+    inner = f" (+{count(stats.child_null_count)} inside)" if stats.child_null_count else ""
+    return count(stats.null_count) + inner
+
+
+def _length(stats: ColumnStats) -> str:
+    if stats.min_length is None or stats.max_length is None:
+        return ""
+    if stats.min_length == stats.max_length:
+        return count(stats.min_length)
+    return f"{count(stats.min_length)} to {count(stats.max_length)}"
+
+
+def _read_shards(path: str, index: DatasetIndex) -> list[dict[str, Any]]:
+    from fastshard._tables import read_tables
+
+    with read_tables(path, index) as (entries, _):
+        return [
+            {
+                "path": entry.path,
+                "rows": entry.rows,
+                "blocks": entry.blocks,
+                "block_rows": entry.block_rows,
+                "bytes": entry.bytes,
+                "raw_bytes": entry.raw_bytes,
+                "hash": entry.hash.hex(),
+            }
+            for entry in entries
+        ]
+
+
+def _column_document(field: FieldText, stats: ColumnStats) -> dict[str, Any]:
+    return {
+        "name": field.name,
+        "type": field.type,
+        "nullable": field.nullable,
+        "null_count": stats.null_count,
+        "child_null_count": stats.child_null_count,
+        "min_length": stats.min_length,
+        "max_length": stats.max_length,
+    }
+
+
+def _document(path: str, index: DatasetIndex, shards: list[dict[str, Any]] | None) -> dict[str, Any]:
+    ratio = _ratio(index)
+    document = {
+        "path": os.path.abspath(path),
+        "format_version": index.version,
+        "generation": index.generation,
+        "fingerprint": index.fingerprint,
+        "rows": index.rows,
+        "shards": index.shards,
+        "blocks": index.blocks,
+        "bytes": index.bytes,
+        "raw_bytes": index.raw_bytes,
+        "ratio": None if ratio is None else round(ratio, 4),
+        "columns": [_column_document(field, index.columns[field.name]) for field in index.schema],
+        "order": {"window": index.window, "unit_blocks": index.unit_blocks},
+        "settings": dict(index.settings),
+        "provenance": dict(index.provenance),
+        "metadata": dict(index.metadata),
+    }
+    if shards is not None:
+        document["shard_files"] = shards
+    return document
