@@ -58,11 +58,14 @@ fi
 have_python || fail "no $python on this system; set PYTHON to a Python of version $oldest or newer: make PYTHON=/path/to/python3"
 "$python" -c "import sys; sys.exit(sys.version_info < tuple(map(int, '$oldest'.split('.'))))" ||
     fail "$("$python" --version 2>&1) is too old; set PYTHON to a version $oldest or newer: make PYTHON=/path/to/python3"
-case " $missing " in
-    *" g++ "*) fail "no C++ compiler on this system: install one that knows C++20 (GCC 11, Clang 14 or newer)" ;;
-    *-venv*) fail "$python has no ensurepip: install its venv package" ;;
-    *-dev*python* | *" python"*) fail "$python has no headers (Python.h): install its development package" ;;
-    *lib*) echo "fastshard: CMake will fetch what this system lacks: $missing" ;;
-esac
+# Only a system without apt-get comes here with something missing.
+for package in $missing; do
+    case $package in
+        g++) fail "no C++ compiler on this system: install one that knows C++20 (GCC 11, Clang 14 or newer)" ;;
+        python*-venv) fail "$python has no venv or no ensurepip: install its venv package, or set PYTHON to another one" ;;
+        python*-dev) fail "$python has no Python.h: install its development package, or set PYTHON to another one" ;;
+        *) echo "fastshard: no $package on this system: CMake will fetch it" ;;
+    esac
+done
 echo 'int main() { return []<class T>(T x) { return x; }(0); }' | c++ -std=c++20 -fsyntax-only -x c++ - 2>/dev/null ||
     fail "$(c++ --version | head -1) does not know C++20: install GCC 11, Clang 14 or newer"
