@@ -15,6 +15,8 @@ import pytest
 
 import fastshard
 
+pytestmark = pytest.mark.unsanitized
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "fastshard"
 
