@@ -1,0 +1,216 @@
+"""The directory of a data set as its writer holds it: locked, fastshard's names told from the user's."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import PurePath
+from urllib.parse import unquote, urlsplit
+
+from fastshard._index import INDEX_NAME
+from fastshard._storage import DirectoryLock, publish, remove_if_there, storage_errors
+from fastshard.errors import InvalidError, UnsupportedError
+
+__all__ = ["WriterDirectory", "is_own_name", "local_path"]
+
+_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{12}-.+", re.DOTALL)
+_OWN = re.compile(r"(shard-[0-9]{5,}|index|blocks)-[0-9a-f]{16}\.arrow")
+_OLD_ENOUGH = 24 * 3600.0
+
+
+def is_own_name(name: str) -> bool:
+    """Whether only fastshard gives such a name to a shard or table. No other file is ever removed."""
+    return _OWN.fullmatch(name) is not None
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """The absolute path of a local destination.
+
+    Raises:
+        InvalidError: It is no path.
+        UnsupportedError: It is a URL of another place than this machine.
+    """
+    if not isinstance(path, (str, PurePath)) and not isinstance(path, os.PathLike):
+        raise InvalidError(
+            f"{path!r} is not a path: expected a str or os.PathLike, found {type(path).__name__}"
+        )
+    text = os.fsdecode(path)
+    if not text or "\0" in text:
+        raise InvalidError(f"{text!r} is not a path of a directory")
+    if "://" in text:
+        parts = urlsplit(text)
+        if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+            raise UnsupportedError(
+                f"{text}: data sets are written to local directories; write there, then copy the directory"
+            )
+        text = unquote(parts.path)
+    return os.path.abspath(os.path.expanduser(text))
+
+
+class WriterDirectory:
+    """A data set's directory in the hands of its one writer.
+
+    It knows what the writer made, so that giving up leaves the directory as it was. After a fork, a child's copy
+    does nothing.
+
+    Attributes:
+        path: Absolute path.
+        current: Files of the generation that stands.
+        protected: Those, and the files of the generation before, which a reader may still use.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.current: frozenset[str] = frozenset()
+        self.protected: frozenset[str] = frozenset()
+        self._id = os.urandom(6).hex()
+        self._pid = os.getpid()
+        self._lock: DirectoryLock | None = None
+        self._made_directories: list[str] = []
+        self._made_lock = False
+        self._published: list[str] = []
+        self._closers: list[Callable[[], None]] = []
+
+    def open(self) -> None:
+        """Make the directory where it is missing, and lock it.
+
+        Raises:
+            LockedError: Another writer is at work.
+            OSError: The system refuses.
+        """
+        self._make_directory()
+        self._made_lock = not os.path.exists(os.path.join(self.path, DirectoryLock.NAME))
+        try:
+            self._lock = DirectoryLock(self.path)
+        except BaseException:
+            self._made_lock = False
+            raise
+
+    def _make_directory(self) -> None:
+        missing, parent = [], self.path
+        while not os.path.isdir(parent):
+            missing.append(parent)
+            parent = os.path.dirname(parent)
+        for directory in reversed(missing):
+            try:
+                os.mkdir(directory)
+            except FileExistsError:
+                if not os.path.isdir(directory):
+                    raise NotADirectoryError(20, "a file is in the way", directory) from None
+            else:
+                self._made_directories.insert(0, directory)
+
+    def temporary(self, name: str) -> str:
+        """The path under which this writer writes a file that does not count yet."""
+        return os.path.join(self.path, f".tmp-{self._id}-{name}")
+
+    def publish(self, temporary: str, name: str) -> None:
+        """Give a complete and synced file its final name."""
+        # Noted first, so that no interruption leaves a file that nobody knows.
+        self._published.append(name)
+        publish(temporary, os.path.join(self.path, name))
+
+    def close_on_abort(self, close: Callable[[], None]) -> None:
+        """Have `close` called when the writer gives up, before its files go."""
+        self._closers.append(close)
+
+    def refuse_occupied(self) -> None:
+        """Raise `InvalidError` if the directory holds a data set, or anything but a dead writer's leftovers."""
+        names = sorted(os.listdir(self.path))
+        if INDEX_NAME in names:
+            raise InvalidError(
+                f"{self.path}: a data set is there already; "
+                'choose mode="overwrite" to replace it, mode="append" to add to it, or another directory'
+            )
+        others = [
+            n for n in names if n != DirectoryLock.NAME and not _TEMPORARY.fullmatch(n) and not is_own_name(n)
+        ]
+        if others:
+            raise InvalidError(
+                f"{self.path}: the directory is not empty (it holds {others[0]!r}); choose another one, "
+                'or mode="overwrite" to write beside what is there'
+            )
+
+    def own_files(self) -> frozenset[str]:
+        """Every shard and table in the directory, by its name."""
+        return frozenset(name for name in os.listdir(self.path) if is_own_name(name))
+
+    def sweep(self, keep: Collection[str]) -> tuple[int, int]:
+        """Remove what dead writers left: temporary files, and shards and tables that are not in `keep`.
+
+        Returns:
+            How many files went, and their bytes.
+        """
+        assert self._lock is not None
+        now = time.time()
+        names = []
+        for name in os.listdir(self.path):
+            leftover = _TEMPORARY.fullmatch(name) or (is_own_name(name) and name not in keep)
+            # Without a lock a living writer may be at work: then only old files are surely nobody's.
+            if leftover and (self._lock.exclusive or now - _modified(self.path, name) > _OLD_ENOUGH):
+                names.append(name)
+        return self.remove(names)
+
+    def remove(self, names: Collection[str]) -> tuple[int, int]:
+        """Remove files; those that are not fastshard's by their name stay. Returns as `sweep` does."""
+        count = size = 0
+        for name in names:
+            if not is_own_name(name) and not _TEMPORARY.fullmatch(name):
+                continue
+            path = os.path.join(self.path, name)
+            with storage_errors("remove an old file", path):
+                length = os.lstat(path).st_size if os.path.lexists(path) else 0
+                if remove_if_there(path):
+                    count, size = count + 1, size + length
+        return count, size
+
+    def discard(self, names: Collection[str]) -> None:
+        """Remove files as `remove` does; what cannot be removed stays, a leftover for the next writer."""
+        for name in names:
+            if is_own_name(name):
+                _try_remove(os.path.join(self.path, name))
+
+    def release(self) -> None:
+        """Free the lock and keep all files. A second call does nothing."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def abort(self) -> None:
+        """Remove all that this writer made and free the lock. A second call does nothing."""
+        if os.getpid() != self._pid:
+            self.release()
+            return
+        for close in self._closers:
+            with suppress(OSError):  # the file that could not be finished goes next
+                close()
+        if self._lock is not None:
+            prefix = f".tmp-{self._id}-"
+            names = {n for n in os.listdir(self.path) if n.startswith(prefix)}
+            for name in names | (set(self._published) - self.protected):
+                _try_remove(os.path.join(self.path, name))
+            lock, self._lock = self._lock, None
+            lock.release(remove=self._made_lock)
+        for directory in reversed(self._made_directories):
+            try:
+                os.rmdir(directory)
+            except OSError:  # somebody else uses it by now
+                break
+        self._made_directories.clear()
+
+
+def _modified(directory: str, name: str) -> float:
+    try:
+        return os.lstat(os.path.join(directory, name)).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _try_remove(path: str) -> None:
+    with suppress(
+        OSError
+    ):  # what cannot be removed is a leftover like a dead writer's: the next writer tries again
+        remove_if_there(path)
