@@ -1,15 +1,19 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
 
 #include <algorithm>
-#include <optional>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "bindings/register.h"
+#include "order/cursor.h"
 #include "order/epoch_order.h"
+#include "order/mix_schedule.h"
 #include "order/partition.h"
 #include "order/permutation_batch.h"
 
@@ -61,6 +65,15 @@ std::span<const uint64_t> view(const Positions& array) { return {array.data(), s
 
 std::span<uint64_t> mutable_view(Positions& array) { return {array.mutable_data(), static_cast<size_t>(array.size())}; }
 
+uint64_t to_lanes(const py::object& value) {
+  const uint64_t lanes = to_uint64("lanes", value);
+  if (lanes == 0 || lanes > order::kMaxLanes) {
+    throw Error(ErrorKind::kInvalid,
+                "lanes must be from 1 to " + std::to_string(order::kMaxLanes) + ", got " + std::to_string(lanes));
+  }
+  return lanes;
+}
+
 order::Kernel to_kernel(const std::string& name) {
   if (name == "auto") return order::best_kernel();
   std::string known = "\"auto\"";
@@ -85,7 +98,23 @@ order::Tail to_tail(const std::string& name) {
   throw Error(ErrorKind::kInvalid, "tail must be \"pad\", \"drop\" or \"exact\", got \"" + name + "\"");
 }
 
+order::Purpose to_purpose(const std::string& name) {
+  if (name == "source") return order::Purpose::kSource;
+  if (name == "split") return order::Purpose::kSplit;
+  if (name == "weighted") return order::Purpose::kWeighted;
+  throw Error(ErrorKind::kInvalid, "purpose must be \"source\", \"split\" or \"weighted\", got \"" + name + "\"");
+}
+
 void register_permutation(py::module_& module) {
+  // H(purpose; words) of docs/order.md, for what Python derives itself.
+  module.def("order_key", [](const std::string& purpose, const py::args& words) {
+    std::vector<uint64_t> values;
+    for (const py::handle word : words) {
+      values.push_back(to_uint64("words", py::reinterpret_borrow<py::object>(word)));
+    }
+    return order::hash_words(to_purpose(purpose), values);
+  });
+
   module.def("permutation_kernels", [] {
     py::list names;
     for (const order::Kernel kernel : order::available_kernels()) names.append(order::kernel_name(kernel));
@@ -116,7 +145,7 @@ void register_permutation(py::module_& module) {
             const order::Kernel chosen = to_kernel(kernel);
             Positions ids(static_cast<py::ssize_t>(length));
             const std::span<uint64_t> out = mutable_view(ids);
-            py::gil_scoped_release unlocked;
+            const py::gil_scoped_release unlocked;
             order::fill(self, begin, out, chosen);
             return ids;
           },
@@ -129,43 +158,107 @@ void register_permutation(py::module_& module) {
             Positions ids(checked.size());
             const std::span<const uint64_t> in = view(checked);
             const std::span<uint64_t> out = mutable_view(ids);
-            py::gil_scoped_release unlocked;
+            const py::gil_scoped_release unlocked;
             order::evaluate(self, in, out, chosen);
             return ids;
           },
           py::arg("positions"), py::kw_only(), py::arg("kernel") = "auto");
 }
 
+// A column of the shard table; empty for None.
+using Column = py::array_t<int64_t, py::array::c_style>;
+
+Column to_column(const char* name, const py::object& values) {
+  if (values.is_none()) return Column(0);
+  const auto array = py::array::ensure(values);
+  if (!array || array.ndim() != 1 || (array.dtype().kind() != 'i' && array.dtype().kind() != 'u' && array.size() > 0)) {
+    throw py::type_error(std::string(name) + " must be a one-dimensional array of integers or None, got " +
+                         shown(values));
+  }
+  return Column::ensure(array.attr("astype")("int64", py::arg("copy") = false));
+}
+
+std::span<const int64_t> view(const Column& column) { return {column.data(), static_cast<size_t>(column.size())}; }
+
+// An order and the permutations that its last calls used; a call that finds them taken uses its own.
+struct SharedEpochOrder {
+  SharedEpochOrder(const order::OrderSpec& spec, const order::ShardTable& shards) : order(spec, shards) {}
+
+  void ids(std::span<const uint64_t> positions, std::span<uint64_t> ids) {
+    const std::unique_lock<std::mutex> lock(mutex, std::try_to_lock);
+    if (lock.owns_lock()) {
+      order.ids(positions, ids, cache);
+    } else {
+      order::PermutationCache own;
+      order.ids(positions, ids, own);
+    }
+  }
+
+  const order::EpochOrder order;
+  std::mutex mutex;
+  order::PermutationCache cache;
+};
+
 void register_epoch_order(py::module_& module) {
-  py::class_<order::EpochOrder>(module, "EpochOrder")
+  module.def(
+      "default_lanes",
+      [](const py::object& shard_rows, const py::object& shard_blocks, const py::object& shard_block_rows,
+         const py::object& unit_blocks) {
+        const Column rows = to_column("shard_rows", shard_rows);
+        const Column blocks = to_column("shard_blocks", shard_blocks);
+        const Column block_rows = to_column("shard_block_rows", shard_block_rows);
+        const order::ShardTable shards{view(rows), view(blocks), view(block_rows)};
+        const uint64_t unit = to_uint64("unit_blocks", unit_blocks);
+        return order::default_lanes(order::count_units(shards, order::unit_rows(shards, unit)));
+      },
+      py::kw_only(), py::arg("shard_rows"), py::arg("shard_blocks"), py::arg("shard_block_rows"),
+      py::arg("unit_blocks"));
+
+  py::class_<SharedEpochOrder>(module, "EpochOrder")
       .def(py::init([](const std::string& kind, const py::object& size, const py::object& seed, const py::object& epoch,
-                       const std::optional<py::object>& lanes, const py::object&, const py::object&, const py::object&,
-                       const py::object&, const py::object&) {
+                       const py::object& lanes, const py::object& shard_rows, const py::object& shard_blocks,
+                       const py::object& shard_block_rows, const py::object& window, const py::object& unit_blocks) {
              order::OrderSpec spec;
              spec.kind = to_kind(kind);
              spec.size = to_uint64("size", size);
              spec.seed = to_uint64("seed", seed);
              spec.epoch = to_uint64("epoch", epoch);
-             spec.lanes = lanes.has_value() ? to_uint64("lanes", *lanes) : 1;
-             return order::EpochOrder(spec);
+             if (!lanes.is_none()) spec.lanes = to_uint64("lanes", lanes);
+             spec.window = to_uint64("window", window);
+             spec.unit_blocks = to_uint64("unit_blocks", unit_blocks);
+             const Column rows = to_column("shard_rows", shard_rows);
+             const Column blocks = to_column("shard_blocks", shard_blocks);
+             const Column block_rows = to_column("shard_block_rows", shard_block_rows);
+             const order::ShardTable shards{view(rows), view(blocks), view(block_rows)};
+             const py::gil_scoped_release unlocked;
+             return std::make_unique<SharedEpochOrder>(spec, shards);
            }),
            py::kw_only(), py::arg("kind"), py::arg("size"), py::arg("seed") = 0, py::arg("epoch") = 0,
            py::arg("lanes") = py::none(), py::arg("shard_rows") = py::none(), py::arg("shard_blocks") = py::none(),
            py::arg("shard_block_rows") = py::none(), py::arg("window") = 0, py::arg("unit_blocks") = 1)
-      .def_property_readonly("size", &order::EpochOrder::size)
-      .def_property_readonly("lanes", &order::EpochOrder::lanes)
+      .def_property_readonly("size", [](const SharedEpochOrder& self) { return self.order.size(); })
+      .def_property_readonly("lanes", [](const SharedEpochOrder& self) { return self.order.lanes(); })
       .def(
           "ids",
-          [](const order::EpochOrder& self, const py::array& positions) {
-            const Positions checked = to_positions(positions, self.size());
+          [](SharedEpochOrder& self, const py::array& positions) {
+            const Positions checked = to_positions(positions, self.order.size());
             Positions ids(checked.size());
             const std::span<const uint64_t> in = view(checked);
             const std::span<uint64_t> out = mutable_view(ids);
-            py::gil_scoped_release unlocked;
+            const py::gil_scoped_release unlocked;
             self.ids(in, out);
             return ids;
           },
           py::arg("positions"));
+}
+
+py::tuple to_batch(const Positions& positions, uint64_t repeats) {
+  if (repeats == 0) return py::make_tuple(positions, py::none());
+  const py::ssize_t length = positions.size();
+  py::array_t<bool> is_repeat(length);
+  std::fill_n(is_repeat.mutable_data(), length, false);
+  std::fill_n(is_repeat.mutable_data() + length - static_cast<py::ssize_t>(repeats), repeats, true);
+  return py::make_tuple(positions, is_repeat);
 }
 
 void register_partition(py::module_& module) {
@@ -208,14 +301,65 @@ void register_partition(py::module_& module) {
             const auto length = static_cast<py::ssize_t>(self.batch_length(index));
             Positions positions(length);
             self.batch(index, mutable_view(positions));
-            const uint64_t repeats = self.batch_repeats(index);
-            if (repeats == 0) return py::make_tuple(positions, py::none());
-            py::array_t<bool> is_repeat(length);
-            std::fill_n(is_repeat.mutable_data(), length, false);
-            std::fill_n(is_repeat.mutable_data() + length - static_cast<py::ssize_t>(repeats), repeats, true);
-            return py::make_tuple(positions, is_repeat);
+            return to_batch(positions, self.batch_repeats(index));
           },
           py::arg("batch"));
+}
+
+void register_cursor(py::module_& module) {
+  py::class_<order::Cursor>(module, "Cursor")
+      .def(py::init([](const order::Partition& partition, const py::object& worker, const py::object& num_workers) {
+             return order::Cursor(partition, to_uint64("worker", worker), to_uint64("num_workers", num_workers));
+           }),
+           py::arg("partition"), py::kw_only(), py::arg("worker") = 0, py::arg("num_workers") = 1)
+      .def_property_readonly("batch", &order::Cursor::batch)
+      .def("__iter__", [](py::object self) { return self; })
+      .def("__next__", [](order::Cursor& self) {
+        if (self.done()) throw py::stop_iteration();
+        Positions positions(static_cast<py::ssize_t>(self.length()));
+        self.read(mutable_view(positions));
+        const uint64_t repeats = self.repeats();
+        self.advance();
+        return to_batch(positions, repeats);
+      });
+}
+
+void register_mix_schedule(py::module_& module) {
+  py::class_<order::MixSchedule>(module, "MixSchedule")
+      .def(py::init([](const py::sequence& weights) {
+             std::vector<uint64_t> values;
+             for (const py::handle weight : weights) {
+               values.push_back(to_uint64("weights", py::reinterpret_borrow<py::object>(weight)));
+             }
+             return order::MixSchedule(values);
+           }),
+           py::arg("weights"))
+      .def_property_readonly("num_sources", &order::MixSchedule::num_sources)
+      .def_property_readonly("period", &order::MixSchedule::period)
+      .def(
+          "locate",
+          [](const order::MixSchedule& self, const py::array& positions, const py::object& lanes) {
+            const uint64_t lane_count = to_lanes(lanes);
+            const Positions checked = to_positions(positions, order::Permutation::kMaxSize);
+            py::array_t<uint32_t> sources(checked.size());
+            Positions own(checked.size());
+            const std::span<uint32_t> source(sources.mutable_data(), static_cast<size_t>(sources.size()));
+            const std::span<uint64_t> out = mutable_view(own);
+            {
+              const py::gil_scoped_release unlocked;
+              self.locate(view(checked), lane_count, source, out);
+            }
+            return py::make_tuple(sources, own);
+          },
+          py::arg("positions"), py::kw_only(), py::arg("lanes") = 1)
+      .def(
+          "count",
+          [](const order::MixSchedule& self, const py::object& end, const py::object& lanes) {
+            Positions counts(static_cast<py::ssize_t>(self.num_sources()));
+            self.count(to_uint64("end", end), to_lanes(lanes), mutable_view(counts));
+            return counts;
+          },
+          py::arg("end"), py::kw_only(), py::arg("lanes") = 1);
 }
 
 }  // namespace
@@ -224,6 +368,8 @@ void register_order(py::module_& module) {
   register_permutation(module);
   register_epoch_order(module);
   register_partition(module);
+  register_cursor(module);
+  register_mix_schedule(module);
 }
 
 }  // namespace fastshard::bindings

@@ -1,8 +1,10 @@
 // Integer mixing and exact division of docs/order.md, section 2. Everything is constexpr and free of floating point.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 
 namespace fastshard::order {
 
@@ -10,12 +12,13 @@ inline constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
 
 // What a key is for; the first word hashed, so that no two uses share a key.
 enum class Purpose : uint64_t {
-  kGlobal = 1,     // samples of a lane, kind `global`
-  kDeal = 2,       // shards, dealt to lanes
-  kUnits = 3,      // units of a lane, kind `block`
-  kWindow = 4,     // samples of a window, kind `block`
-  kMixSource = 5,  // the seed of one source of a mix
-  kWeighted = 6,   // reserved: weighted sampling
+  kGlobal = 1,    // samples of a lane, kind `global`
+  kDeal = 2,      // shards, dealt to lanes
+  kUnits = 3,     // units of a lane, kind `block`
+  kWindow = 4,    // samples of a window, kind `block`
+  kSource = 5,    // the seed of one source of a mix
+  kSplit = 6,     // splits of a view
+  kWeighted = 7,  // reserved for weighted sampling
 };
 
 // SplitMix64's finalizer: a bijection of 64-bit words.
@@ -26,10 +29,14 @@ enum class Purpose : uint64_t {
 }
 
 // A key from any number of words. Sums of words never meet: each is mixed before the next comes in.
-[[nodiscard]] constexpr uint64_t hash_words(Purpose purpose, std::initializer_list<uint64_t> words) noexcept {
+[[nodiscard]] constexpr uint64_t hash_words(Purpose purpose, std::span<const uint64_t> words) noexcept {
   uint64_t state = mix64(static_cast<uint64_t>(purpose) * kGolden);
   for (const uint64_t word : words) state = mix64(mix64(state ^ word) + kGolden);
   return state;
+}
+
+[[nodiscard]] constexpr uint64_t hash_words(Purpose purpose, std::initializer_list<uint64_t> words) noexcept {
+  return hash_words(purpose, std::span(words.begin(), words.size()));
 }
 
 // The i-th word of the stream that a key stands for.

@@ -1,6 +1,7 @@
 // Which positions each rank gets at each step: docs/order.md, section 6.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 

@@ -8,6 +8,8 @@ namespace {
 
 constexpr size_t kChunk = 512;  // digit pairs in flight: a few KiB, inside the first-level cache
 
+constexpr size_t kFew = 4;  // so many are faster one by one than as a padded vector
+
 static_assert(kChunk % detail::kStride == 0);
 
 using Network = void (*)(const Permutation&, uint32_t*, uint32_t*, uint64_t*, size_t);
@@ -124,6 +126,10 @@ void evaluate(const Permutation& permutation, std::span<const uint64_t> position
               Kernel kernel) {
   if (permutation.has_table()) {
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = permutation.table()[positions[i]];
+    return;
+  }
+  if (ids.size() <= kFew) {
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = permutation(positions[i]);
     return;
   }
   Chunk chunk(permutation, network_of(kernel));

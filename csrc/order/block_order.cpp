@@ -1,0 +1,137 @@
+#include "order/block_order.h"
+
+#include <algorithm>
+#include <array>
+
+#include "order/permutation_batch.h"
+
+namespace fastshard::order {
+namespace {
+
+// The quotient, which fits a word.
+uint64_t divide(unsigned __int128 dividend, uint64_t divisor) noexcept {
+  if ((dividend >> 64) == 0) return static_cast<uint64_t>(dividend) / divisor;  // nearly always, and many times faster
+  return static_cast<uint64_t>(dividend / divisor);
+}
+
+constexpr uint64_t ceil_div(uint64_t a, uint64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+// The first of [first, last) with ends[i] > value; there is one. Searched outwards from `guess`, at the cost of the
+// logarithm of its distance.
+size_t first_after(std::span<const uint64_t> ends, size_t first, size_t last, size_t guess, uint64_t value) noexcept {
+  size_t step = 1;
+  if (ends[guess] > value) {
+    size_t high = guess;  // ends[high] > value
+    while (high > first && ends[high - std::min(step, high - first)] > value) {
+      high -= std::min(step, high - first);
+      step *= 2;
+    }
+    last = high;
+    first = high - std::min(step, high - first);
+  } else {
+    size_t low = guess;  // ends[low] <= value
+    while (last - low > step && ends[low + step] <= value) {
+      low += step;
+      step *= 2;
+    }
+    first = low + 1;
+    last = std::min(last, low + step);
+  }
+  while (first < last) {
+    const size_t middle = (first + last) / 2;
+    if (ends[middle] > value) {
+      last = middle;
+    } else {
+      first = middle + 1;
+    }
+  }
+  return first;
+}
+
+}  // namespace
+
+BlockOrder::BlockOrder(const ShardTable& shards, std::span<const uint64_t> unit_rows, const LaneSplit& lanes,
+                       const Spec& spec)
+    : seed_(spec.seed), epoch_(spec.epoch) {
+  const uint64_t units = count_units(shards, unit_rows);
+  unit_ends_.reserve(units + lanes.lanes());
+  id_shifts_.reserve(units + lanes.lanes());
+  lane_windows_.reserve(lanes.lanes() + 1);
+  const uint64_t window_rows = ceil_div(spec.window, lanes.lanes());
+  const Deal deal(shards, spec.seed);
+  std::vector<Piece> pieces;
+  pieces.reserve(units / lanes.lanes() + 1);
+  size_t place = 0;  // of the dealt shards
+  uint64_t row = 0;  // of the shard there
+  for (uint64_t lane = 0; lane < lanes.lanes(); ++lane) {
+    pieces.clear();
+    for (uint64_t left = lanes.length(lane); left > 0;) {
+      const size_t shard = deal.shard(place);
+      const auto rows = static_cast<uint64_t>(shards.rows[shard]);
+      if (row == rows) {
+        ++place;
+        row = 0;
+        continue;
+      }
+      const uint64_t unit_end = std::min(rows, (row / unit_rows[shard] + 1) * unit_rows[shard]);
+      const uint64_t count = std::min(left, unit_end - row);
+      pieces.push_back({deal.first_id(place) + row, count});
+      row += count;
+      left -= count;
+    }
+    lane_windows_.push_back(window_ends_.size());
+    if (!pieces.empty()) add_lane(pieces, lane, lanes.length(lane), window_rows, spec);
+  }
+  lane_windows_.push_back(window_ends_.size());
+}
+
+void BlockOrder::add_lane(std::span<const Piece> pieces, uint64_t lane, uint64_t length, uint64_t window_rows,
+                          const Spec& spec) {
+  const Permutation permutation(pieces.size(), hash_words(Purpose::kUnits, {spec.seed, spec.epoch, lane}));
+  const uint64_t windows = ceil_div(length, window_rows);
+  uint64_t before = 0;
+  uint64_t window_limit = 0;  // the first value of `before` that belongs to a later window
+  std::array<uint64_t, 512> chosen;
+  for (size_t done = 0; done < pieces.size(); done += chosen.size()) {
+    const size_t count = std::min(chosen.size(), pieces.size() - done);
+    fill(permutation, done, std::span(chosen).first(count));
+    for (size_t i = 0; i < count; ++i) {
+      const Piece& piece = pieces[chosen[i]];
+      if (before >= window_limit) {
+        const uint64_t number = divide(static_cast<unsigned __int128>(before) * windows, length);
+        window_limit = divide(static_cast<unsigned __int128>(number + 1) * length + windows - 1, windows);
+        window_numbers_.push_back(number);
+        window_ends_.push_back(0);
+        window_unit_ends_.push_back(0);
+      }
+      id_shifts_.push_back(piece.first_id - before);
+      before += piece.rows;
+      unit_ends_.push_back(before);
+      window_ends_.back() = before;
+      window_unit_ends_.back() = static_cast<uint32_t>(unit_ends_.size());
+    }
+  }
+}
+
+Segment BlockOrder::segment(uint64_t lane, uint64_t index) const noexcept {
+  const size_t first = lane_windows_[lane];
+  const auto begin = window_ends_.begin();
+  const auto found = std::upper_bound(begin + static_cast<ptrdiff_t>(first),
+                                      begin + static_cast<ptrdiff_t>(lane_windows_[lane + 1]), index);
+  const auto window = static_cast<size_t>(found - begin);
+  return {window == first ? 0 : window_ends_[window - 1], *found,
+          hash_words(Purpose::kWindow, {seed_, epoch_, lane, window_numbers_[window]}), window};
+}
+
+void BlockOrder::map(uint64_t /*lane*/, const Segment& segment, std::span<uint64_t> places) const noexcept {
+  const size_t first = segment.index == 0 ? 0 : window_unit_ends_[segment.index - 1];
+  const size_t last = window_unit_ends_[segment.index];
+  // Units are nearly equal, so a place's share of the window is nearly its unit's.
+  const uint64_t units_per_row = UINT64_MAX / (segment.end - segment.begin) * (last - first);
+  for (uint64_t& place : places) {
+    const size_t guess = first + multiply_high(place - segment.begin, units_per_row);
+    place += id_shifts_[first_after(unit_ends_, first, last, guess, place)];
+  }
+}
+
+}  // namespace fastshard::order

@@ -1,0 +1,55 @@
+// What the order knows of the shards: docs/order.md, sections 4 and 5.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fastshard::order {
+
+// Three columns of the shard table, borrowed from the caller for the length of a call.
+struct ShardTable {
+  std::span<const int64_t> rows;
+  std::span<const int64_t> blocks;      // empty where only the rows are needed
+  std::span<const int64_t> block_rows;  // R of each shard, 0 where its blocks are irregular; empty like `blocks`
+
+  [[nodiscard]] size_t size() const noexcept { return rows.size(); }
+};
+
+inline constexpr uint64_t kMaxUnits = uint64_t{1} << 22;
+inline constexpr uint64_t kMaxDefaultLanes = 64;
+inline constexpr uint64_t kUnitsPerLane = 8;  // at least, by default: the price of a lane border is one unit read twice
+
+// Throws kInvalid, naming the shard, unless the rows are non-negative and add up to `size`.
+void check_rows(const ShardTable& shards, uint64_t size);
+
+// Rows of a unit of each shard, U[s], at most the shard's rows. Throws kInvalid, naming the shard, if the columns do
+// not fit each other or there are too many units.
+[[nodiscard]] std::vector<uint64_t> unit_rows(const ShardTable& shards, uint64_t unit_blocks);
+
+// Units before cutting at lanes, given unit_rows().
+[[nodiscard]] uint64_t count_units(const ShardTable& shards, std::span<const uint64_t> unit_rows) noexcept;
+
+// The lanes of kind `block` where none are asked for.
+[[nodiscard]] uint64_t default_lanes(uint64_t units) noexcept;
+
+// The shards in the order in which they are dealt to lanes: one more permutation, by seed alone.
+class Deal {
+ public:
+  Deal(const ShardTable& shards, uint64_t seed);
+
+  [[nodiscard]] size_t size() const noexcept { return shards_.size(); }
+  [[nodiscard]] uint32_t shard(size_t place) const noexcept { return shards_[place]; }
+  [[nodiscard]] uint64_t first_id(size_t place) const noexcept { return first_ids_[place]; }
+
+  // The sample at a dealt row, which is below the number of samples.
+  [[nodiscard]] uint64_t id(uint64_t dealt_row) const noexcept;
+
+ private:
+  std::vector<uint32_t> shards_;
+  std::vector<uint64_t> first_ids_;
+  std::vector<uint64_t> ends_;  // dealt rows up to and with this place
+};
+
+}  // namespace fastshard::order
