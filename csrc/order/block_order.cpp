@@ -8,10 +8,8 @@
 namespace fastshard::order {
 namespace {
 
-// The quotient, which fits a word.
-uint64_t divide(unsigned __int128 dividend, uint64_t divisor) noexcept {
-  if ((dividend >> 64) == 0) return static_cast<uint64_t>(dividend) / divisor;  // nearly always, and many times faster
-  return static_cast<uint64_t>(dividend / divisor);
+uint64_t multiply_divide(uint64_t a, uint64_t b, uint64_t divisor) noexcept {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b / divisor);
 }
 
 constexpr uint64_t ceil_div(uint64_t a, uint64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
@@ -57,7 +55,6 @@ BlockOrder::BlockOrder(const ShardTable& shards, std::span<const uint64_t> unit_
   unit_ends_.reserve(units + lanes.lanes());
   id_shifts_.reserve(units + lanes.lanes());
   lane_windows_.reserve(lanes.lanes() + 1);
-  const uint64_t window_rows = ceil_div(spec.window, lanes.lanes());
   const Deal deal(shards, spec.seed);
   std::vector<Piece> pieces;
   pieces.reserve(units / lanes.lanes() + 1);
@@ -80,15 +77,18 @@ BlockOrder::BlockOrder(const ShardTable& shards, std::span<const uint64_t> unit_
       left -= count;
     }
     lane_windows_.push_back(window_ends_.size());
-    if (!pieces.empty()) add_lane(pieces, lane, lanes.length(lane), window_rows, spec);
+    if (!pieces.empty()) add_lane(pieces, lane, lanes, spec);
   }
   lane_windows_.push_back(window_ends_.size());
 }
 
-void BlockOrder::add_lane(std::span<const Piece> pieces, uint64_t lane, uint64_t length, uint64_t window_rows,
-                          const Spec& spec) {
+void BlockOrder::add_lane(std::span<const Piece> pieces, uint64_t lane, const LaneSplit& lanes, const Spec& spec) {
+  const uint64_t length = lanes.length(lane);
+  const uint64_t window_rows = ceil_div(spec.window, lanes.lanes());
   const Permutation permutation(pieces.size(), hash_words(Purpose::kUnits, {spec.seed, spec.epoch, lane}));
   const uint64_t windows = ceil_div(length, window_rows);
+  const uint64_t width = ceil_div(length, windows);
+  const uint64_t phase = windows == 1 ? 0 : multiply_divide(lane, width, lanes.lanes());
   uint64_t before = 0;
   uint64_t window_limit = 0;  // the first value of `before` that belongs to a later window
   std::array<uint64_t, 512> chosen;
@@ -98,8 +98,8 @@ void BlockOrder::add_lane(std::span<const Piece> pieces, uint64_t lane, uint64_t
     for (size_t i = 0; i < count; ++i) {
       const Piece& piece = pieces[chosen[i]];
       if (before >= window_limit) {
-        const uint64_t number = divide(static_cast<unsigned __int128>(before) * windows, length);
-        window_limit = divide(static_cast<unsigned __int128>(number + 1) * length + windows - 1, windows);
+        const uint64_t number = (before + phase) / width;
+        window_limit = (number + 1) * width - phase;
         window_numbers_.push_back(number);
         window_ends_.push_back(0);
         window_unit_ends_.push_back(0);

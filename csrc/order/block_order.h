@@ -36,7 +36,7 @@ class BlockOrder {
     uint64_t rows;
   };
 
-  void add_lane(std::span<const Piece> pieces, uint64_t lane, uint64_t length, uint64_t window_rows, const Spec& spec);
+  void add_lane(std::span<const Piece> pieces, uint64_t lane, const LaneSplit& lanes, const Spec& spec);
 
   uint64_t seed_;
   uint64_t epoch_;

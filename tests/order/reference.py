@@ -177,10 +177,12 @@ def block_lane(
     length = len(rows)
     w = ceil_div(window, lanes)
     number_of_windows = ceil_div(length, w)
+    width = ceil_div(length, number_of_windows) if length else 1
+    phase = 0 if number_of_windows == 1 else lane * width // lanes
     windows: dict[int, list[int]] = {}
     before = 0
     for unit in in_order:
-        windows.setdefault(before * number_of_windows // length, []).extend(unit)
+        windows.setdefault((before + phase) // width, []).extend(unit)
         before += len(unit)
     result = []
     for k, samples in sorted(windows.items()):
