@@ -23,16 +23,24 @@ const char* class_name(ErrorKind kind) {
 
 }  // namespace
 
+void set_python_error(const Error& error) {
+  // The classes live in fastshard/errors.py, so that they read and pickle as ordinary Python.
+  try {
+    py::object type = py::module_::import("fastshard.errors").attr(class_name(error.kind()));
+    py::object value = type(error.what());
+    value.attr("code") = error.code();
+    PyErr_SetObject(type.ptr(), value.ptr());
+  } catch (py::error_already_set& failure) {
+    failure.restore();
+  }
+}
+
 void register_errors(py::module_&) {
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const Error& error) {
-      // The classes live in fastshard/errors.py, so that they read and pickle as ordinary Python.
-      py::object type = py::module_::import("fastshard.errors").attr(class_name(error.kind()));
-      py::object value = type(error.what());
-      value.attr("code") = error.code();
-      PyErr_SetObject(type.ptr(), value.ptr());
+      set_python_error(error);
     }
   });
 }

@@ -3,7 +3,14 @@
 
 #include <pybind11/pybind11.h>
 
+namespace fastshard {
+class Error;
+}
+
 namespace fastshard::bindings {
+
+// Sets the Python exception for a native error.
+void set_python_error(const Error& error);
 
 void register_errors(pybind11::module_& module);
 void register_ipc(pybind11::module_& module);

@@ -9,9 +9,10 @@ namespace {
 // Takes nodes and buffers of one column in pre-order.
 class Loader {
  public:
-  Loader(const BatchLayout& layout, ByteSpan body, size_t column, std::vector<Storage>& storage)
+  Loader(const BatchLayout& layout, ByteSpan bytes, int64_t base, size_t column, std::vector<Storage>& storage)
       : layout_(layout),
-        body_(body),
+        bytes_(bytes),
+        base_(base),
         storage_(storage),
         node_(layout.first_node[column]),
         buffer_(layout.first_buffer[column]),
@@ -48,12 +49,11 @@ class Loader {
  private:
   ByteSpan take() {
     const BufferExtent& extent = layout_.buffers[buffer_++];
-    const ByteSpan stored = body_.subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.length));
-    if (layout_.compression == Compression::kNone || stored.empty()) return stored;
-    Storage storage;
-    const ByteSpan bytes = decompress(stored, layout_.compression, storage);
-    if (storage.size() != 0) storage_.push_back(std::move(storage));
-    return bytes;
+    if (extent.length == 0) return {};
+    const ByteSpan stored = bytes_.subspan(static_cast<size_t>(extent.offset - base_), static_cast<size_t>(extent.length));
+    if (layout_.compression == Compression::kNone) return stored;
+    storage_.push_back(decompress(stored, layout_.compression));
+    return storage_.back().span();
   }
 
   // A present validity buffer is used whatever the null count says; an absent one means no nulls.
@@ -120,7 +120,8 @@ class Loader {
   }
 
   const BatchLayout& layout_;
-  ByteSpan body_;
+  ByteSpan bytes_;
+  int64_t base_;
   std::vector<Storage>& storage_;
   size_t node_;
   size_t buffer_;
@@ -143,9 +144,9 @@ void check_range(const ArrayView& view, int64_t row, int64_t limit, ValueRange& 
 
 }  // namespace
 
-LoadedColumn load_column(const BatchLayout& layout, ByteSpan body, const Schema& schema, size_t column) {
+LoadedColumn load_column(const BatchLayout& layout, ByteSpan bytes, int64_t base, const Schema& schema, size_t column) {
   LoadedColumn loaded;
-  loaded.view = Loader(layout, body, column, loaded.storage).load_field(schema.fields[column]);
+  loaded.view = Loader(layout, bytes, base, column, loaded.storage).load_field(schema.fields[column]);
   return loaded;
 }
 

@@ -86,8 +86,10 @@ struct LoadedColumn {
   std::vector<Storage> storage;
 };
 
-// Validates (and decompresses) top-level column `column` of a batch whose body is `body`.
-[[nodiscard]] LoadedColumn load_column(const BatchLayout& layout, ByteSpan body, const Schema& schema, size_t column);
+// Validates (and decompresses) top-level column `column` of a batch. `bytes` is the part of the body that begins at
+// `base` and holds at least the column's extent. Without compression only pointers are computed, no byte of it is read; with
+// compression the view refers to `storage` alone, and `bytes` may go.
+[[nodiscard]] LoadedColumn load_column(const BatchLayout& layout, ByteSpan bytes, int64_t base, const Schema& schema, size_t column);
 
 // Every value offset, view and UTF-8 string of a column; throws at the first that is wrong. For verification.
 void check_values(const ArrayView& view);

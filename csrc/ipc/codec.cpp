@@ -100,21 +100,23 @@ int64_t uncompressed_length(ByteSpan compressed, Compression compression) {
   return length;
 }
 
-ByteSpan decompress(ByteSpan compressed, Compression compression, Storage& storage) {
+Storage decompress(ByteSpan compressed, Compression compression) {
   const int64_t length = uncompressed_length(compressed, compression);
   const ByteSpan frame = compressed.subspan(8);
-  if (load<int64_t>(compressed.data()) == -1) return frame;
+  Storage storage;
   try {
     storage = Storage(static_cast<size_t>(length));
   } catch (const std::bad_alloc&) {
     fail(Fault::kCompressedLength, "there is no memory for the " + std::to_string(length) + " bytes that a buffer says it holds");
   }
-  if (compression == Compression::kLz4) {
+  if (load<int64_t>(compressed.data()) == -1) {
+    if (!frame.empty()) std::memcpy(storage.data(), frame.data(), frame.size());
+  } else if (compression == Compression::kLz4) {
     decompress_lz4(frame, storage.data(), storage.size());
   } else {
     decompress_zstd(frame, storage.data(), storage.size());
   }
-  return storage.span();
+  return storage;
 }
 
 }  // namespace fastshard::ipc

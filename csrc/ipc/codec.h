@@ -29,7 +29,6 @@ class Storage {
 // prefix is impossible or disagrees with the frame, before any memory is taken for it.
 [[nodiscard]] int64_t uncompressed_length(ByteSpan compressed, Compression compression);
 
-// Decompresses into `storage`, or returns the raw bytes in place where the prefix is -1 (storage stays empty).
-[[nodiscard]] ByteSpan decompress(ByteSpan compressed, Compression compression, Storage& storage);
+[[nodiscard]] Storage decompress(ByteSpan compressed, Compression compression);
 
 }  // namespace fastshard::ipc

@@ -103,7 +103,7 @@ IndexedBlock index_block(ByteSpan file, const ipc::BlockExtent& extent, FileInde
     const ipc::BufferExtent bytes = layout.column_extent(column);
     block.column_hashes.push_back(
         xxh3_64(body.subspan(static_cast<size_t>(bytes.offset), static_cast<size_t>(bytes.length))));
-    const ipc::LoadedColumn loaded = ipc::load_column(layout, body, index.schema, column);
+    const ipc::LoadedColumn loaded = ipc::load_column(layout, body, 0, index.schema, column);
     ipc::check_values(loaded.view);
     add_statistics(loaded.view, index.columns[column]);
   }

@@ -1,0 +1,34 @@
+// Copies rows of blocks, in any order, into one column. Reads mapped memory only inside fault guards, loads each value
+// offset once and checks it where it is used.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ipc/array_view.h"
+#include "pipeline/column.h"
+
+namespace fastshard::pipeline {
+
+// `count` consecutive rows of a view from `first` on.
+struct Run {
+  const ipc::ArrayView* view;
+  int64_t first;
+  int64_t count;
+};
+
+enum class GatherStatus {
+  kOk,
+  kBadValue,  // an offset or view outside its data
+  kVanished,  // a fault while reading the mapping
+};
+
+// The rows of all runs, one run after the other. On a status other than kOk the column is not usable.
+// Throws std::bad_alloc, and Error(kInvalid) where the result would pass 2^63 bytes.
+[[nodiscard]] GatherStatus gather(const ipc::Field& field, std::span<const Run> runs, BufferPool& pool, Column& column);
+
+// Rows of constant width: row i of `out` is the `width` bytes at sources[i]. Prefetches ahead of the copies.
+[[nodiscard]] GatherStatus gather_plain(std::span<const std::byte* const> sources, int64_t width, std::byte* out) noexcept;
+
+}  // namespace fastshard::pipeline

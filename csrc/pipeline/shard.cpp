@@ -1,0 +1,215 @@
+#include "pipeline/shard.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/fault_guard.h"
+
+namespace fastshard::pipeline {
+namespace {
+
+constexpr std::byte kNotPlainMark{};
+
+std::string hex(uint64_t value) {
+  char text[19];
+  std::snprintf(text, sizeof(text), "0x%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+bool is_plain(const ipc::ArrayView& view) {
+  if (view.validity != nullptr) return false;
+  if (view.field->layout == ipc::Layout::kFixed) return true;
+  return view.field->layout == ipc::Layout::kFixedList && is_plain(view.children[0]);
+}
+
+const std::byte* innermost_values(const ipc::ArrayView& view) {
+  return view.field->layout == ipc::Layout::kFixed ? view.values : innermost_values(view.children[0]);
+}
+
+}  // namespace
+
+const std::byte* const Shard::kNotPlain = &kNotPlainMark;
+
+int64_t plain_width(const ipc::Field& field) {
+  if (field.layout == ipc::Layout::kFixed) return field.byte_width;
+  if (field.layout != ipc::Layout::kFixedList) return 0;
+  int64_t width = 0;
+  if (!checked_multiply(field.list_size, plain_width(field.children[0]), width)) return 0;
+  return width;
+}
+
+Shard::Shard(const Context& context, const std::string& root, const ShardTable& table, size_t shard, BlockTable blocks)
+    : context_(context),
+      number_(static_cast<uint32_t>(shard)),
+      name_(table.path(shard)),
+      table_(std::move(blocks)),
+      block_rows_(table.block_rows(shard)),
+      open_(table_.blocks.size()),
+      plain_(context.schema->fields.size()) {
+  if (block_rows_ > INT32_MAX || table.rows(shard) > INT32_MAX) block_rows_ = 0;  // the reciprocal is exact below 2^32 only
+  if (block_rows_ > 1) reciprocal_ = ~uint64_t{0} / static_cast<uint64_t>(block_rows_) + 1;
+  file_ = io::MappedFile(root + "/" + name_, name_);
+  const auto found = static_cast<int64_t>(file_.bytes().size());
+  if (found != table.bytes(shard)) {
+    throw Error(ErrorKind::kCorrupt, "shard_size",
+                name_ + ": the file has " + std::to_string(found) + " bytes, the index says " + std::to_string(table.bytes(shard)) +
+                    ": it was cut short or replaced; restore the file, or convert the source again");
+  }
+  context_.counters->shards_opened.fetch_add(1, std::memory_order_relaxed);
+}
+
+Shard::~Shard() {
+  for (auto& column : plain_) delete[] column.load(std::memory_order_relaxed);
+}
+
+BlockPlace Shard::locate_irregular(int64_t row) const noexcept {
+  const auto after = std::upper_bound(table_.blocks.begin(), table_.blocks.end(), row,
+                                      [](int64_t value, const BlockEntry& entry) { return value < entry.first_row; });
+  const auto block = static_cast<size_t>(after - table_.blocks.begin()) - 1;  // of equal first rows the last: blocks may be empty
+  return {static_cast<uint32_t>(block), row - table_.blocks[block].first_row};
+}
+
+ByteSpan Shard::body(size_t block) const noexcept {
+  const ipc::BlockExtent& extent = table_.blocks[block].extent;
+  return file_.bytes().subspan(static_cast<size_t>(extent.offset + extent.metadata_bytes), static_cast<size_t>(extent.body_bytes));
+}
+
+std::string Shard::where(size_t block) const {
+  return name_ + ": block " + std::to_string(block) + " at offset " + std::to_string(table_.blocks[block].extent.offset) + ": ";
+}
+
+void Shard::throw_vanished() const {
+  throw Error(ErrorKind::kIo, "vanished",
+              name_ + ": the bytes of the file could not be read: it was truncated while it was open, or its device failed; "
+                      "restore the file and open the data set again");
+}
+
+Shard::OpenBlock& Shard::open_block(size_t block) {
+  if (open_[block]) return *open_[block];
+  const BlockEntry& entry = table_.blocks[block];
+  const ByteSpan mapped = file_.bytes().subspan(static_cast<size_t>(entry.extent.offset), static_cast<size_t>(entry.extent.metadata_bytes));
+  std::vector<std::byte> metadata(mapped.size());
+  if (!metadata.empty() && !run_guarded([&] { std::memcpy(metadata.data(), mapped.data(), mapped.size()); })) throw_vanished();
+  if (const uint64_t found = xxh3_64(metadata); found != entry.metadata_hash) {
+    throw Error(ErrorKind::kCorrupt, "metadata_hash",
+                where(block) + "xxh3 of its metadata is " + hex(found) + ", the index says " + hex(entry.metadata_hash) +
+                    "; run \"fastshard verify\" or restore the file");
+  }
+  try {
+    const ipc::Message message = ipc::parse_message(metadata);
+    if (message.flatbuffer.empty() || message.body_bytes > entry.extent.body_bytes) {
+      throw Error(ErrorKind::kCorrupt, "body_bounds", "the message does not fit what the index says about it");
+    }
+    ipc::BatchLayout layout = ipc::parse_batch(message.flatbuffer, entry.extent.body_bytes, *context_.schema);
+    if (layout.rows != entry.rows) {
+      throw Error(ErrorKind::kCorrupt, "block_rows",
+                  "it has " + std::to_string(layout.rows) + " rows, the index says " + std::to_string(entry.rows));
+    }
+    open_[block] = std::make_unique<OpenBlock>(std::move(layout), context_.schema->fields.size());
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.code(), where(block) + error.what());
+  }
+  context_.counters->blocks_parsed.fetch_add(1, std::memory_order_relaxed);
+  return *open_[block];
+}
+
+void Shard::compare(size_t block, size_t column, uint64_t found) {
+  const size_t columns = context_.schema->fields.size();
+  const uint64_t expected = table_.column_hashes[block * columns + column];
+  if (found == expected) return;
+  throw Error(ErrorKind::kCorrupt, "column_hash",
+              where(block) + "xxh3 of column '" + context_.schema->fields[column].name + "' is " + hex(found) + ", the index says " +
+                  hex(expected) + "; run \"fastshard verify\" or restore the file");
+}
+
+void Shard::check_in_place(const OpenBlock& open, size_t block, size_t column) {
+  const ipc::BufferExtent extent = open.layout.column_extent(column);
+  const ByteSpan bytes = body(block).subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.length));
+  uint64_t found = 0;
+  if (!run_guarded([&] { found = xxh3_64(bytes); })) throw_vanished();
+  context_.counters->columns_checked.fetch_add(1, std::memory_order_relaxed);
+  context_.counters->bytes_checked.fetch_add(extent.length, std::memory_order_relaxed);
+  compare(block, column, found);
+}
+
+ipc::LoadedColumn Shard::load_compressed(const OpenBlock& open, size_t block, size_t column) {
+  const ipc::BufferExtent extent = open.layout.column_extent(column);
+  const ByteSpan mapped = body(block).subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.length));
+  ipc::Storage copy(mapped.size());
+  if (!run_guarded([&] { std::memcpy(copy.data(), mapped.data(), mapped.size()); })) throw_vanished();
+  if (context_.check_columns) {
+    context_.counters->columns_checked.fetch_add(1, std::memory_order_relaxed);
+    context_.counters->bytes_checked.fetch_add(extent.length, std::memory_order_relaxed);
+    compare(block, column, xxh3_64(copy.span()));
+  }
+  context_.counters->columns_decompressed.fetch_add(1, std::memory_order_relaxed);
+  return ipc::load_column(open.layout, copy.span(), extent.offset, *context_.schema, column);
+}
+
+void Shard::remember_plain(size_t block, size_t column, const std::byte* first_value) {
+  auto* values = plain_[column].load(std::memory_order_relaxed);
+  if (values == nullptr) {
+    values = new std::atomic<const std::byte*>[blocks()]();
+    plain_[column].store(values, std::memory_order_release);
+  }
+  values[block].store(first_value, std::memory_order_release);
+}
+
+ColumnRef Shard::column(size_t block, size_t column, DecodedCache& cache) {
+  std::unique_lock lock(mutex_);
+  OpenBlock& open = open_block(block);
+  try {
+    if (open.layout.compression == ipc::Compression::kNone) {
+      std::unique_ptr<const ipc::LoadedColumn>& loaded = open.loaded[column];
+      if (!loaded) {
+        if (context_.check_columns) check_in_place(open, block, column);
+        loaded = std::make_unique<const ipc::LoadedColumn>(ipc::load_column(open.layout, body(block), 0, *context_.schema, column));
+        const ipc::ArrayView& view = loaded->view;
+        remember_plain(block, column, is_plain(view) ? innermost_values(view) : kNotPlain);
+      }
+      return {ColumnRef(), loaded.get()};  // no owner: lives with the shard
+    }
+    const DecodedCache::Key key{number_, static_cast<uint32_t>(block), static_cast<uint32_t>(column)};
+    if (ColumnRef cached = cache.find(key)) return cached;
+    if (plain_values(block, column) == nullptr) remember_plain(block, column, kNotPlain);
+    lock.unlock();  // decompression is long, and the open block stays
+    auto loaded = std::make_shared<const ipc::LoadedColumn>(load_compressed(open, block, column));
+    size_t bytes = sizeof(ipc::LoadedColumn);
+    for (const ipc::Storage& storage : loaded->storage) bytes += storage.size();
+    cache.insert(key, loaded, bytes);
+    return loaded;
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).starts_with(name_)) throw;
+    throw Error(error.kind(), error.code(), where(block) + error.what());
+  }
+}
+
+void Shard::check_values(size_t block, size_t column_index, DecodedCache& cache) {
+  const ColumnRef ref = column(block, column_index, cache);
+  // Values in the mapping are checked in a copy, so that no fault can strike while a message is being made.
+  const ipc::ArrayView* view = &ref->view;
+  ipc::Storage copy;
+  ipc::LoadedColumn copied;
+  const OpenBlock* open = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    open = &open_block(block);
+  }
+  if (open->layout.compression == ipc::Compression::kNone) {
+    const ipc::BufferExtent extent = open->layout.column_extent(column_index);
+    const ByteSpan mapped = body(block).subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.length));
+    copy = ipc::Storage(mapped.size());
+    if (!run_guarded([&] { std::memcpy(copy.data(), mapped.data(), mapped.size()); })) throw_vanished();
+    copied = ipc::load_column(open->layout, copy.span(), extent.offset, *context_.schema, column_index);
+    view = &copied.view;
+  }
+  try {
+    ipc::check_values(*view);
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.code(), where(block) + error.what());
+  }
+}
+
+}  // namespace fastshard::pipeline

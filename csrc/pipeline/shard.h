@@ -1,0 +1,117 @@
+// One open shard: its mapping, its block entries, and the columns of blocks that were asked for so far.
+//
+// Mapped bytes can change or vanish while we hold them. So: metadata and compressed extents are copied (under a fault
+// guard) before they are checked and parsed; uncompressed columns are hashed under a guard and then only addressed. Whoever
+// reads values through a view does so under a guard of its own and checks value offsets where it uses them.
+//
+// Thread-safe. Views of uncompressed columns live as long as the shard; compressed ones as long as their reference.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "io/mapped_file.h"
+#include "ipc/array_view.h"
+#include "pipeline/decoded_cache.h"
+#include "pipeline/tables.h"
+
+namespace fastshard::pipeline {
+
+struct BlockPlace {
+  uint32_t block = 0;
+  int64_t row = 0;  // in the block
+};
+
+struct ReadCounters {
+  std::atomic<int64_t> shards_opened{0};
+  std::atomic<int64_t> blocks_parsed{0};
+  std::atomic<int64_t> columns_checked{0};
+  std::atomic<int64_t> bytes_checked{0};
+  std::atomic<int64_t> columns_decompressed{0};
+};
+
+class Shard {
+ public:
+  struct Context {
+    const ipc::Schema* schema;  // outlives the shard
+    ReadCounters* counters;     // likewise
+    bool check_columns;         // compare each column extent with its hash when it is first used
+  };
+
+  // Throws Error(kNotFound | kIo | kCorrupt) that names the shard's file.
+  Shard(const Context& context, const std::string& root, const ShardTable& table, size_t shard, BlockTable blocks);
+  ~Shard();
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+
+  [[nodiscard]] uint32_t number() const noexcept { return number_; }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] size_t blocks() const noexcept { return table_.blocks.size(); }
+  [[nodiscard]] const BlockEntry& entry(size_t block) const noexcept { return table_.blocks[block]; }
+  [[nodiscard]] const io::MappedFile& file() const noexcept { return file_; }
+
+  // 0 <= row < the shard's rows.
+  [[nodiscard]] BlockPlace locate(int64_t row) const noexcept {
+    if (block_rows_ == 0) return locate_irregular(row);
+    // Exact: both are below 2^32, and reciprocal_ is ceil(2^64 / block_rows_).
+    const auto block = block_rows_ == 1 ? static_cast<uint64_t>(row)
+                                        : static_cast<uint64_t>((static_cast<unsigned __int128>(static_cast<uint64_t>(row)) * reciprocal_) >> 64);
+    return {static_cast<uint32_t>(block), row - static_cast<int64_t>(block) * block_rows_};
+  }
+
+  // The column of a block, checked. Throws.
+  [[nodiscard]] ColumnRef column(size_t block, size_t column, DecodedCache& cache);
+
+  // First value of a column that lies in the mapping as rows of constant width without nulls; kNotPlain where it does not,
+  // null where that is not known yet (call `column`).
+  [[nodiscard]] const std::byte* plain_values(size_t block, size_t column) const noexcept {
+    const auto* const values = plain_[column].load(std::memory_order_acquire);
+    return values == nullptr ? nullptr : values[block].load(std::memory_order_acquire);
+  }
+  // All blocks' answers of the above, or null before the first.
+  [[nodiscard]] const std::atomic<const std::byte*>* plain_column(size_t column) const noexcept {
+    return plain_[column].load(std::memory_order_acquire);
+  }
+  static const std::byte* const kNotPlain;
+
+  // Throws for a fault guard that ended early while this shard's bytes were read.
+  [[noreturn]] void throw_vanished() const;
+  // Checks all value offsets, views and text of one column of one block; for the message after a failed gather.
+  void check_values(size_t block, size_t column, DecodedCache& cache);
+
+ private:
+  struct OpenBlock {
+    OpenBlock(ipc::BatchLayout parsed, size_t columns) : layout(std::move(parsed)), loaded(columns) {}
+    ipc::BatchLayout layout;
+    std::vector<std::unique_ptr<const ipc::LoadedColumn>> loaded;  // of uncompressed blocks
+  };
+
+  [[nodiscard]] BlockPlace locate_irregular(int64_t row) const noexcept;
+  [[nodiscard]] OpenBlock& open_block(size_t block);  // under the mutex
+  [[nodiscard]] ipc::LoadedColumn load_compressed(const OpenBlock& open, size_t block, size_t column);
+  void check_in_place(const OpenBlock& open, size_t block, size_t column);
+  void compare(size_t block, size_t column, uint64_t found);
+  void remember_plain(size_t block, size_t column, const std::byte* first_value);
+  [[nodiscard]] ByteSpan body(size_t block) const noexcept;
+  [[nodiscard]] std::string where(size_t block) const;
+
+  Context context_;
+  uint32_t number_;
+  std::string name_;
+  BlockTable table_;
+  int64_t block_rows_;
+  uint64_t reciprocal_ = 0;
+  io::MappedFile file_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<OpenBlock>> open_;  // written under the mutex
+  std::vector<std::atomic<std::atomic<const std::byte*>*>> plain_;
+};
+
+// Width in bytes of one row where values of `field` have a constant width and lie one after the other; 0 where not.
+[[nodiscard]] int64_t plain_width(const ipc::Field& field);
+
+}  // namespace fastshard::pipeline

@@ -1,0 +1,356 @@
+#include "pipeline/shard_set.h"
+
+#include <pthread.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/fault_guard.h"
+#include "pipeline/column_edit.h"
+#include "pipeline/gather.h"
+#include "pipeline/verify.h"
+
+namespace fastshard::pipeline {
+namespace {
+
+std::atomic<uint64_t> fork_generation{0};
+
+void watch_forks() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); }); });
+}
+
+ShardTable read_table(const ShardSetOptions& options) {
+  const io::MappedFile file(options.root + "/" + options.shard_table, options.shard_table, io::Access::kSequential);
+  Hash128 found;
+  if (!run_guarded([&] { found = xxh3_128(file.bytes()); })) {
+    throw Error(ErrorKind::kIo, "vanished", options.shard_table + ": the bytes of the file could not be read");
+  }
+  if (found != options.shard_table_hash) {
+    throw Error(ErrorKind::kCorrupt, "table_hash",
+                options.shard_table + " (the shard table): its xxh3-128 is not what index.json says; restore the file, or convert the source again");
+  }
+  return ShardTable::parse(file.bytes(), options.shard_table, options.rows, options.shards);
+}
+
+struct Located {
+  uint32_t shard;  // place among the shards pinned by this call
+  uint32_t block;
+  int64_t row;
+};
+// What one call works on: its ids located, the shards it reads pinned.
+struct Taken {
+  std::vector<std::shared_ptr<Shard>> shards;
+  std::vector<Located> rows;
+};
+
+bool consecutive(std::span<const int64_t> ids) {
+  if (ids.empty() || ids.back() - ids.front() != static_cast<int64_t>(ids.size()) - 1) return false;
+  for (size_t i = 1; i < ids.size(); ++i) {
+    if (ids[i] != ids[i - 1] + 1) return false;
+  }
+  return true;
+}
+
+// A column of constant-width rows, its innermost values still to be filled: returns where they go.
+std::byte* make_plain(const ipc::Field& field, int64_t length, BufferPool& pool, Column& column) {
+  column.field = &field;
+  column.length = length;
+  if (field.layout == ipc::Layout::kFixed) {
+    column.data = pool.lease(static_cast<size_t>(length * field.byte_width));
+    return column.data.data();
+  }
+  column.children.resize(1);
+  return make_plain(field.children[0], length * field.list_size, pool, column.children[0]);
+}
+
+}  // namespace
+
+struct ShardSet::State {
+  explicit State(const ShardSetOptions& options, uint64_t forks)
+      : generation(forks), cache(options.cache_bytes), pool(BufferPool::make(size_t{128} << 20)) {}
+
+  struct Open {
+    std::shared_ptr<Shard> shard;
+    std::list<uint32_t>::iterator used;
+  };
+
+  const uint64_t generation;
+  std::mutex mutex;
+  std::unordered_map<uint32_t, Open> open;  // by shard number
+  std::list<uint32_t> order;                // most recently used first
+  io::MappedFile blocks_file;
+  DecodedCache cache;
+  std::shared_ptr<BufferPool> pool;
+};
+
+ShardSet::ShardSet(ShardSetOptions options)
+    : options_(std::move(options)), schema_(ipc::parse_schema_message(options_.schema_message)), table_(read_table(options_)) {
+  watch_forks();
+  install_fault_handler();
+  int64_t raw = 0;
+  int64_t stored = 0;
+  for (size_t i = 0; i < table_.size(); ++i) {
+    raw += table_.raw_bytes(i);
+    stored += table_.bytes(i);
+  }
+  const bool fits_cache = stored >= raw || raw <= static_cast<int64_t>(options_.cache_bytes);
+  small_ = table_.size() <= options_.max_open && fits_cache;
+  (void)state();
+}
+
+ShardSet::~ShardSet() {
+  State* const state = state_.load();
+  // A state made before a fork belongs to the parent: its locks may be held by a thread that is not here.
+  if (state != nullptr && state->generation == fork_generation.load(std::memory_order_relaxed)) delete state;
+}
+
+ShardSet::State& ShardSet::state() {
+  const uint64_t now = fork_generation.load(std::memory_order_relaxed);
+  State* state = state_.load(std::memory_order_acquire);
+  if (state != nullptr && state->generation == now) return *state;
+  install_fault_handler();
+  auto* const fresh = new State(options_, now);
+  if (!state_.compare_exchange_strong(state, fresh, std::memory_order_acq_rel)) {
+    delete fresh;
+    return *state;
+  }
+  return *fresh;  // the old one, of before a fork, is left to the parent
+}
+
+uint64_t ShardSet::generation() noexcept { return fork_generation.load(std::memory_order_relaxed); }
+
+DecodedCache& ShardSet::cache() { return state().cache; }
+BufferPool& ShardSet::pool() { return *state().pool; }
+
+BlockTable ShardSet::block_table(State& state, size_t shard) const {
+  const std::string& name = options_.block_table;
+  if (state.blocks_file.bytes().empty()) {
+    io::MappedFile file(options_.root + "/" + name, name);
+    if (static_cast<int64_t>(file.bytes().size()) != options_.block_table_bytes) {
+      throw Error(ErrorKind::kCorrupt, "table_size",
+                  name + " (the block table): the file has " + std::to_string(file.bytes().size()) + " bytes, index.json says " +
+                      std::to_string(options_.block_table_bytes));
+    }
+    state.blocks_file = std::move(file);
+  }
+  const auto where = [&] { return name + " (the block table): the entry of " + std::string(table_.path(shard)) + ": "; };
+  const ByteSpan file = state.blocks_file.bytes();
+  if (!range_fits(static_cast<uint64_t>(table_.table_offset(shard)), static_cast<uint64_t>(table_.table_bytes(shard)), file.size())) {
+    throw Error(ErrorKind::kCorrupt, "table_value", where() + "it lies outside the file");
+  }
+  std::vector<std::byte> message(static_cast<size_t>(table_.table_bytes(shard)));
+  if (!run_guarded([&] { std::memcpy(message.data(), file.data() + table_.table_offset(shard), message.size()); })) {
+    throw Error(ErrorKind::kIo, "vanished", where() + "the bytes could not be read");
+  }
+  if (xxh3_64(message) != table_.table_hash(shard)) {
+    throw Error(ErrorKind::kCorrupt, "table_hash", where() + "its xxh3 is not what the shard table says; restore the file, or convert the source again");
+  }
+  try {
+    return BlockTable::parse(message, table_, shard, schema_.fields.size());
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.code(), where() + error.what());
+  }
+}
+
+std::shared_ptr<Shard> ShardSet::shard(size_t number) {
+  State& state = this->state();
+  const std::lock_guard lock(state.mutex);
+  const auto key = static_cast<uint32_t>(number);
+  if (const auto found = state.open.find(key); found != state.open.end()) {
+    if (found->second.used != state.order.begin()) state.order.splice(state.order.begin(), state.order, found->second.used);
+    return found->second.shard;
+  }
+  const Shard::Context context{&schema_, &counters_, options_.check_columns};
+  auto opened = std::make_shared<Shard>(context, options_.root, table_, number, block_table(state, number));
+  while (state.open.size() >= options_.max_open) {
+    state.open.erase(state.order.back());
+    state.order.pop_back();
+  }
+  state.order.push_front(key);
+  state.open.emplace(key, State::Open{opened, state.order.begin()});
+  return opened;
+}
+
+std::vector<Column> ShardSet::take(std::span<const int64_t> ids, std::span<const uint32_t> columns) {
+  install_fault_handler();
+  const auto rows = static_cast<uint64_t>(this->rows());
+  for (const int64_t id : ids) {
+    if (static_cast<uint64_t>(id) >= rows) {
+      throw Error(ErrorKind::kOutOfRange, "there is no sample " + std::to_string(id) + ": the data set has " + std::to_string(rows));
+    }
+  }
+  std::vector<Column> out;
+  if (small_ || part_length(ids, columns) == ids.size()) {
+    take_part(ids, columns, out);
+    return out;
+  }
+  // More shards or decompressed blocks than may be held at once: read in id order, a part at a time, so that each is
+  // visited once, and put the rows into the order asked for at the end.
+  std::vector<int64_t> order(ids.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)]; });
+  std::vector<int64_t> sorted(ids.size());
+  for (size_t i = 0; i < order.size(); ++i) sorted[i] = ids[static_cast<size_t>(order[i])];
+  std::vector<std::vector<Column>> parts(columns.size());
+  for (std::span<const int64_t> rest = sorted; !rest.empty();) {
+    const size_t length = part_length(rest, columns);
+    std::vector<Column> part;
+    take_part(rest.first(length), columns, part);
+    for (size_t c = 0; c < columns.size(); ++c) parts[c].push_back(std::move(part[c]));
+    rest = rest.subspan(length);
+  }
+  std::vector<int64_t> place(ids.size());
+  for (size_t i = 0; i < order.size(); ++i) place[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  for (std::vector<Column>& column_parts : parts) out.push_back(reorder(concatenate(std::move(column_parts), pool()), place, pool()));
+  return out;
+}
+
+size_t ShardSet::part_length(std::span<const int64_t> ids, std::span<const uint32_t> columns) const {
+  const bool all_columns = columns.size() == schema_.fields.size();
+  std::unordered_set<uint64_t> shards;
+  std::unordered_set<uint64_t> blocks;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const ShardPlace place = table_.locate(ids[i]);
+    if (shards.insert(place.shard).second && shards.size() > options_.max_open) return i;
+    const int64_t block_count = table_.blocks(place.shard);
+    const int64_t block_rows = std::max<int64_t>(1, table_.rows(place.shard) / block_count);
+    const auto block = static_cast<uint64_t>(place.row / block_rows);
+    if (table_.raw_bytes(place.shard) > table_.bytes(place.shard) && blocks.insert((uint64_t{place.shard} << 32) | block).second) {
+      bytes += table_.raw_bytes(place.shard) / block_count / (all_columns ? 1 : 2);
+      if (bytes > static_cast<int64_t>(options_.cache_bytes) && i > 0) return i;
+    }
+  }
+  return ids.size();
+}
+
+void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t> columns, std::vector<Column>& out) {
+  State& state = this->state();
+  Taken taken;
+  taken.rows.resize(ids.size());
+  if (table_.size() == 1 && !ids.empty()) {
+    taken.shards.push_back(shard(0));
+    const Shard& only = *taken.shards.front();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const BlockPlace place = only.locate(ids[i]);
+      taken.rows[i] = {0, place.block, place.row};
+    }
+  } else {
+    std::unordered_map<uint32_t, uint32_t> pinned;
+    uint32_t last_number = UINT32_MAX;
+    uint32_t last = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const ShardPlace place = table_.locate(ids[i]);
+      if (place.shard != last_number) {
+        const auto [found, is_new] = pinned.try_emplace(place.shard, static_cast<uint32_t>(taken.shards.size()));
+        if (is_new) taken.shards.push_back(shard(place.shard));
+        last_number = place.shard;
+        last = found->second;
+      }
+      const BlockPlace inside = taken.shards[last]->locate(place.row);
+      taken.rows[i] = {last, inside.block, inside.row};
+    }
+  }
+
+  const auto fail = [&](GatherStatus status, uint32_t column) {
+    for (const std::shared_ptr<Shard>& shard : taken.shards) {
+      struct stat present;
+      const bool there = ::stat((options_.root + "/" + shard->name()).c_str(), &present) == 0;
+      if (status == GatherStatus::kVanished && (!there || present.st_size != table_.bytes(shard->number()))) shard->throw_vanished();
+    }
+    if (status == GatherStatus::kVanished) taken.shards.front()->throw_vanished();
+    for (const Located& row : taken.rows) taken.shards[row.shard]->check_values(row.block, column, state.cache);
+    throw Error(ErrorKind::kCorrupt, "offsets", "column '" + schema_.fields[column].name + "' held a broken value while it was read");
+  };
+
+  const bool in_order = consecutive(ids);
+  std::vector<const std::byte*> sources(ids.size());
+  for (const uint32_t column : columns) {
+    const ipc::Field& field = schema_.fields[column];
+    Column& result = out.emplace_back();
+    const int64_t width = in_order ? 0 : plain_width(field);  // consecutive rows are copied block by block below
+    bool plain = width > 0;
+    for (size_t i = 0; plain && i < ids.size(); ++i) {
+      const Located& row = taken.rows[i];
+      Shard& shard = *taken.shards[row.shard];
+      const std::byte* values = shard.plain_values(row.block, column);
+      if (values == nullptr) {
+        (void)shard.column(row.block, column, state.cache);
+        values = shard.plain_values(row.block, column);
+      }
+      plain = values != Shard::kNotPlain;
+      sources[i] = values + row.row * width;
+    }
+    if (plain) {
+      std::byte* const into = make_plain(field, static_cast<int64_t>(ids.size()), *state.pool, result);
+      if (const GatherStatus status = gather_plain(sources, width, into); status != GatherStatus::kOk) fail(status, column);
+      continue;
+    }
+    std::vector<ColumnRef> held;
+    std::unordered_map<uint64_t, const ipc::ArrayView*> views;
+    std::vector<Run> runs;
+    uint64_t last_key = UINT64_MAX;
+    const ipc::ArrayView* view = nullptr;
+    for (const Located& row : taken.rows) {
+      const uint64_t key = (uint64_t{row.shard} << 32) | row.block;
+      if (key != last_key) {
+        const auto [found, is_new] = views.try_emplace(key, nullptr);
+        if (is_new) {
+          held.push_back(taken.shards[row.shard]->column(row.block, column, state.cache));
+          found->second = &held.back()->view;
+        }
+        view = found->second;
+        last_key = key;
+      }
+      if (!runs.empty() && runs.back().view == view && runs.back().first + runs.back().count == row.row) {
+        ++runs.back().count;
+      } else {
+        runs.push_back({view, row.row, 1});
+      }
+    }
+    if (const GatherStatus status = gather(field, runs, *state.pool, result); status != GatherStatus::kOk) fail(status, column);
+  }
+}
+
+std::vector<std::string> ShardSet::verify(size_t number) {
+  install_fault_handler();
+  State& state = this->state();
+  BlockTable blocks;
+  try {
+    const std::lock_guard lock(state.mutex);
+    blocks = block_table(state, number);
+  } catch (const Error& error) {
+    return {error.what()};
+  }
+  return verify_shard(options_.root, schema_, table_, number, blocks);
+}
+
+Stats ShardSet::stats() {
+  State& state = this->state();
+  Stats stats;
+  stats.shards_opened = counters_.shards_opened;
+  stats.blocks_parsed = counters_.blocks_parsed;
+  stats.columns_checked = counters_.columns_checked;
+  stats.bytes_checked = counters_.bytes_checked;
+  stats.columns_decompressed = counters_.columns_decompressed;
+  stats.cache_bytes = static_cast<int64_t>(state.cache.held_bytes());
+  stats.fresh_buffers = static_cast<int64_t>(state.pool->fresh_allocations());
+  const std::lock_guard lock(state.mutex);
+  stats.shards_open = static_cast<int64_t>(state.open.size());
+  return stats;
+}
+
+void ShardSet::close() {
+  State& state = this->state();
+  const std::lock_guard lock(state.mutex);
+  state.open.clear();
+  state.order.clear();
+  state.blocks_file = io::MappedFile();
+}
+
+}  // namespace fastshard::pipeline
