@@ -1,4 +1,5 @@
-// Errors of the native core. Thrown on cold paths (open, parse, plan); bindings/errors translates each kind to one Python class.
+// Errors of the native core. Thrown on cold paths (open, parse, plan); bindings/errors translates each kind to one
+// Python class.
 #pragma once
 
 #include <stdexcept>
@@ -7,12 +8,12 @@
 namespace fastshard {
 
 enum class ErrorKind {
-  kCorrupt,       // bytes contradict the format, the index or their checksum
-  kUnsupported,   // valid, but nothing that this reader reads
-  kIo,            // the operating system refused or failed
-  kNotFound,      // a file that the index names is not there
-  kInvalid,       // an argument of the caller
-  kOutOfRange,    // an id or a position outside the data set
+  kCorrupt,      // bytes contradict the format, the index or their checksum
+  kUnsupported,  // valid, but nothing that this reader reads
+  kIo,           // the operating system refused or failed
+  kNotFound,     // a file that the index names is not there
+  kInvalid,      // an argument of the caller
+  kOutOfRange,   // an id or a position outside the data set
 };
 
 class Error : public std::runtime_error {

@@ -1,14 +1,14 @@
-// A mapped file can shrink or its device fail under us; the kernel then raises SIGBUS at the load. `run_guarded` turns that
-// into a return value.
+// A mapped file can shrink or its device fail under us; the kernel then raises SIGBUS at the load. `run_guarded` turns
+// that into a return value.
 //
-// Contract: the body must not own anything (no destructors may be skipped), must not throw and must not call Python; what
-// it writes before the fault is undefined. Guards nest. The handler chains to whoever was there before, and others replace
-// it (torch's worker loop does), so `install_fault_handler` is called again wherever a new series of reads begins.
+// Contract: the body must not own anything (no destructors may be skipped), must not throw and must not call Python;
+// what it writes before the fault is undefined. Guards nest. The handler chains to whoever was there before, and others
+// replace it (torch's worker loop does), so `install_fault_handler` is called again wherever a new series of reads
+// begins.
 #pragma once
 
-#include <csetjmp>
-
 #include <atomic>
+#include <csetjmp>
 #include <cstddef>
 
 namespace fastshard {

@@ -23,6 +23,8 @@ inline Hash128 canonical(XXH128_hash_t hash) {
   return out;
 }
 
-inline Hash128 xxh3_128(std::span<const std::byte> bytes) { return canonical(XXH3_128bits(bytes.data(), bytes.size())); }
+inline Hash128 xxh3_128(std::span<const std::byte> bytes) {
+  return canonical(XXH3_128bits(bytes.data(), bytes.size()));
+}
 
 }  // namespace fastshard

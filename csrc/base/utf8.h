@@ -9,7 +9,8 @@ namespace fastshard {
   const auto* at = reinterpret_cast<const unsigned char*>(text.data());
   const unsigned char* const end = at + text.size();
   while (at < end) {
-    while (end - at >= 8 && (load<uint64_t>(reinterpret_cast<const std::byte*>(at)) & 0x8080808080808080ULL) == 0) at += 8;
+    while (end - at >= 8 && (load<uint64_t>(reinterpret_cast<const std::byte*>(at)) & 0x8080808080808080ULL) == 0)
+      at += 8;
     if (at == end) break;
     const unsigned char lead = *at++;
     if (lead < 0x80) continue;

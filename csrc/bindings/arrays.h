@@ -28,7 +28,9 @@ class BufferView {
   ~BufferView() { PyBuffer_Release(&view_); }
   BufferView(const BufferView&) = delete;
   BufferView& operator=(const BufferView&) = delete;
-  [[nodiscard]] ByteSpan bytes() const { return {static_cast<const std::byte*>(view_.buf), static_cast<size_t>(view_.len)}; }
+  [[nodiscard]] ByteSpan bytes() const {
+    return {static_cast<const std::byte*>(view_.buf), static_cast<size_t>(view_.len)};
+  }
 
  private:
   Py_buffer view_{};

@@ -42,7 +42,8 @@ py::array_t<uint64_t> column_hashes(const FileIndex& index) {
   const auto columns = static_cast<py::ssize_t>(index.schema.fields.size());
   py::array_t<uint64_t> array({static_cast<py::ssize_t>(index.blocks.size()), columns});
   uint64_t* out = array.mutable_data();
-  for (const IndexedBlock& block : index.blocks) out = std::copy(block.column_hashes.begin(), block.column_hashes.end(), out);
+  for (const IndexedBlock& block : index.blocks)
+    out = std::copy(block.column_hashes.begin(), block.column_hashes.end(), out);
   return array;
 }
 
@@ -94,11 +95,27 @@ void register_ipc(py::module_& module) {
       .def_readonly("block_rows", &FileIndex::block_rows)
       .def_property_readonly("blocks", [](const FileIndex& self) { return self.blocks.size(); })
       .def_property_readonly("hash", [](const FileIndex& self) { return to_bytes(self.hash); })
-      .def_property_readonly("offset", [](const FileIndex& self) { return per_block<int64_t>(self, [](const IndexedBlock& b) { return b.extent.offset; }); })
-      .def_property_readonly("metadata_bytes", [](const FileIndex& self) { return per_block<int64_t>(self, [](const IndexedBlock& b) { return b.extent.metadata_bytes; }); })
-      .def_property_readonly("body_bytes", [](const FileIndex& self) { return per_block<int64_t>(self, [](const IndexedBlock& b) { return b.extent.body_bytes; }); })
-      .def_property_readonly("rows_of_block", [](const FileIndex& self) { return per_block<int64_t>(self, [](const IndexedBlock& b) { return b.rows; }); })
-      .def_property_readonly("metadata_hash", [](const FileIndex& self) { return per_block<uint64_t>(self, [](const IndexedBlock& b) { return b.metadata_hash; }); })
+      .def_property_readonly("offset",
+                             [](const FileIndex& self) {
+                               return per_block<int64_t>(self, [](const IndexedBlock& b) { return b.extent.offset; });
+                             })
+      .def_property_readonly("metadata_bytes",
+                             [](const FileIndex& self) {
+                               return per_block<int64_t>(self,
+                                                         [](const IndexedBlock& b) { return b.extent.metadata_bytes; });
+                             })
+      .def_property_readonly("body_bytes",
+                             [](const FileIndex& self) {
+                               return per_block<int64_t>(self,
+                                                         [](const IndexedBlock& b) { return b.extent.body_bytes; });
+                             })
+      .def_property_readonly(
+          "rows_of_block",
+          [](const FileIndex& self) { return per_block<int64_t>(self, [](const IndexedBlock& b) { return b.rows; }); })
+      .def_property_readonly("metadata_hash",
+                             [](const FileIndex& self) {
+                               return per_block<uint64_t>(self, [](const IndexedBlock& b) { return b.metadata_hash; });
+                             })
       .def_property_readonly("column_hashes", &column_hashes)
       .def_property_readonly("columns", &column_stats);
 

@@ -23,14 +23,16 @@ using pipeline::ShardSetOptions;
 Hash128 parse_hash(const py::bytes& bytes) {
   const std::string_view text = bytes;
   Hash128 hash;
-  if (text.size() != hash.size()) throw Error(ErrorKind::kInvalid, "an xxh3-128 has 16 bytes, not " + std::to_string(text.size()));
+  if (text.size() != hash.size())
+    throw Error(ErrorKind::kInvalid, "an xxh3-128 has 16 bytes, not " + std::to_string(text.size()));
   std::memcpy(hash.data(), text.data(), hash.size());
   return hash;
 }
 
-std::shared_ptr<ShardSet> open_shard_set(std::string root, std::string shard_table, std::string block_table, const py::bytes& shard_table_hash,
-                                         int64_t block_table_bytes, int64_t rows, int64_t shards, const py::bytes& schema_ipc,
-                                         bool check_columns, size_t cache_bytes, size_t max_open) {
+std::shared_ptr<ShardSet> open_shard_set(std::string root, std::string shard_table, std::string block_table,
+                                         const py::bytes& shard_table_hash, int64_t block_table_bytes, int64_t rows,
+                                         int64_t shards, const py::bytes& schema_ipc, bool check_columns,
+                                         size_t cache_bytes, size_t max_open) {
   ShardSetOptions options;
   options.root = std::move(root);
   options.shard_table = std::move(shard_table);
@@ -68,11 +70,13 @@ py::dict describe(const ipc::Field& field) {
   return dict;
 }
 
-std::shared_ptr<Projection> make_projection(const ShardSet& set, const std::vector<uint32_t>& columns, const py::tuple& forms) {
+std::shared_ptr<Projection> make_projection(const ShardSet& set, const std::vector<uint32_t>& columns,
+                                            const py::tuple& forms) {
   auto projection = std::make_shared<Projection>();
   if (forms.size() != columns.size()) throw Error(ErrorKind::kInvalid, "as many forms as columns are needed");
   for (size_t i = 0; i < columns.size(); ++i) {
-    if (columns[i] >= set.schema().fields.size()) throw Error(ErrorKind::kInvalid, "there is no column " + std::to_string(columns[i]));
+    if (columns[i] >= set.schema().fields.size())
+      throw Error(ErrorKind::kInvalid, "there is no column " + std::to_string(columns[i]));
     const ipc::Field& field = set.schema().fields[columns[i]];
     projection->columns.push_back(columns[i]);
     projection->forms.push_back(parse_form(forms[i], field));
@@ -122,38 +126,87 @@ void register_pipeline(py::module_& module) {
   py::class_<Projection, std::shared_ptr<Projection>>(module, "Projection");
   py::class_<ShardSet, std::shared_ptr<ShardSet>>(module, "ShardSet")
       .def(py::init(&open_shard_set), py::kw_only(), py::arg("root"), py::arg("shard_table"), py::arg("block_table"),
-           py::arg("shard_table_hash"), py::arg("block_table_bytes"), py::arg("rows"), py::arg("shards"), py::arg("schema_ipc"),
-           py::arg("check_columns"), py::arg("cache_bytes"), py::arg("max_open"))
+           py::arg("shard_table_hash"), py::arg("block_table_bytes"), py::arg("rows"), py::arg("shards"),
+           py::arg("schema_ipc"), py::arg("check_columns"), py::arg("cache_bytes"), py::arg("max_open"))
       .def_property_readonly("rows", &ShardSet::rows)
       .def_property_readonly("shards", [](const ShardSet& self) { return self.table().size(); })
-      .def_property_readonly("fields", [](const ShardSet& self) {
-        py::list fields;
-        for (const ipc::Field& field : self.schema().fields) fields.append(describe(field));
-        return fields;
-      })
+      .def_property_readonly("fields",
+                             [](const ShardSet& self) {
+                               py::list fields;
+                               for (const ipc::Field& field : self.schema().fields) fields.append(describe(field));
+                               return fields;
+                             })
       .def("projection", &make_projection, py::arg("columns"), py::arg("forms"))
       .def("take", &take, py::arg("ids").noconvert(), py::arg("projection"))
-      .def("sampler", [](const std::shared_ptr<ShardSet>& self, const std::shared_ptr<Projection>& projection) { return make_sampler(self, projection); },
-           py::arg("projection"))
-      .def("shard_rows", [](const ShardSet& self) { return per_shard<int64_t>(self, [](const ShardTable& t, size_t i) { return t.rows(i); }); })
-      .def("shard_blocks", [](const ShardSet& self) { return per_shard<int64_t>(self, [](const ShardTable& t, size_t i) { return t.blocks(i); }); })
-      .def("shard_block_rows", [](const ShardSet& self) { return per_shard<int64_t>(self, [](const ShardTable& t, size_t i) { return t.block_rows(i); }); })
-      .def("shard_bytes", [](const ShardSet& self) { return per_shard<int64_t>(self, [](const ShardTable& t, size_t i) { return t.bytes(i); }); })
-      .def("shard_path", [](const ShardSet& self, size_t shard) {
-        if (shard >= self.table().size()) throw Error(ErrorKind::kOutOfRange, "there is no shard " + std::to_string(shard));
-        return std::string(self.table().path(shard));
-      }, py::arg("shard"))
-      .def("locate", [](const ShardSet& self, int64_t id) {
-        if (id < 0 || id >= self.rows()) throw Error(ErrorKind::kOutOfRange, "there is no sample " + std::to_string(id));
-        const pipeline::ShardPlace place = self.table().locate(id);
-        return py::make_tuple(place.shard, place.row);
-      }, py::arg("id"), "(shard, row in the shard) of a sample.")
+      .def(
+          "sampler",
+          [](const std::shared_ptr<ShardSet>& self, const std::shared_ptr<Projection>& projection) {
+            return make_sampler(self, projection);
+          },
+          py::arg("projection"))
+      .def("shard_rows",
+           [](const ShardSet& self) {
+             return per_shard<int64_t>(self, [](const ShardTable& t, size_t i) { return t.rows(i); });
+           })
+      .def("shard_blocks",
+           [](const ShardSet& self) {
+             return per_shard<int64_t>(self, [](const ShardTable& t, size_t i) { return t.blocks(i); });
+           })
+      .def("shard_block_rows",
+           [](const ShardSet& self) {
+             return per_shard<int64_t>(self, [](const ShardTable& t, size_t i) { return t.block_rows(i); });
+           })
+      .def("shard_bytes",
+           [](const ShardSet& self) {
+             return per_shard<int64_t>(self, [](const ShardTable& t, size_t i) { return t.bytes(i); });
+           })
+      .def(
+          "shard_path",
+          [](const ShardSet& self, size_t shard) {
+            if (shard >= self.table().size())
+              throw Error(ErrorKind::kOutOfRange, "there is no shard " + std::to_string(shard));
+            return std::string(self.table().path(shard));
+          },
+          py::arg("shard"))
+      .def(
+          "locate",
+          [](const ShardSet& self, int64_t id) {
+            if (id < 0 || id >= self.rows())
+              throw Error(ErrorKind::kOutOfRange, "there is no sample " + std::to_string(id));
+            const pipeline::ShardPlace place = self.table().locate(id);
+            return py::make_tuple(place.shard, place.row);
+          },
+          py::arg("id"), "(shard, row in the shard) of a sample.")
       .def("fingerprint", [](const ShardSet& self) { return to_bytes(self.table().fingerprint()); })
-      .def("verify", [](ShardSet& self, size_t shard) {
-        if (shard >= self.table().size()) throw Error(ErrorKind::kOutOfRange, "there is no shard " + std::to_string(shard));
-        const py::gil_scoped_release release;
-        return self.verify(shard);
-      }, py::arg("shard"), "Every fault of a shard, one line of text each.")
+      .def(
+          "verify",
+          [](ShardSet& self, size_t shard) {
+            if (shard >= self.table().size())
+              throw Error(ErrorKind::kOutOfRange, "there is no shard " + std::to_string(shard));
+            std::vector<pipeline::ShardFault> faults;
+            {
+              const py::gil_scoped_release release;
+              faults = self.verify(shard);
+            }
+            py::list list;
+            for (const pipeline::ShardFault& fault : faults) list.append(py::make_tuple(fault.code, fault.message));
+            return list;
+          },
+          py::arg("shard"), "Every fault of a shard as (code, one line of text).")
+      .def(
+          "check",
+          [](ShardSet& self, size_t shard, const std::vector<uint32_t>& columns) {
+            if (shard >= self.table().size())
+              throw Error(ErrorKind::kOutOfRange, "there is no shard " + std::to_string(shard));
+            for (const uint32_t column : columns) {
+              if (column >= self.schema().fields.size())
+                throw Error(ErrorKind::kInvalid, "there is no column " + std::to_string(column));
+            }
+            const py::gil_scoped_release release;
+            self.check(shard, columns);
+          },
+          py::arg("shard"), py::arg("columns"),
+          "Compares the hashes of a shard's columns; raises at the first that differs.")
       .def("stats", &stats)
       .def("close", &ShardSet::close, py::call_guard<py::gil_scoped_release>());
 }

@@ -11,12 +11,18 @@ namespace {
 
 const char* class_name(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kCorrupt: return "CorruptError";
-    case ErrorKind::kUnsupported: return "UnsupportedError";
-    case ErrorKind::kIo: return "StorageError";
-    case ErrorKind::kNotFound: return "NotFoundError";
-    case ErrorKind::kInvalid: return "InvalidError";
-    case ErrorKind::kOutOfRange: return "OutOfRangeError";
+    case ErrorKind::kCorrupt:
+      return "CorruptError";
+    case ErrorKind::kUnsupported:
+      return "UnsupportedError";
+    case ErrorKind::kIo:
+      return "StorageError";
+    case ErrorKind::kNotFound:
+      return "NotFoundError";
+    case ErrorKind::kInvalid:
+      return "InvalidError";
+    case ErrorKind::kOutOfRange:
+      return "OutOfRangeError";
   }
   return "Error";
 }

@@ -25,25 +25,28 @@ bool is_list(const Field& field) {
 }
 
 [[noreturn]] void misfit(const Field& field, const char* form) {
-  throw Error(ErrorKind::kInvalid, "column '" + field.name + "' of type " + field.type_name() + " cannot be shown as " + form);
+  throw Error(ErrorKind::kInvalid,
+              "column '" + field.name + "' of type " + field.type_name() + " cannot be shown as " + form);
 }
 
 // An array that owns `buffer`; its memory goes back to the pool when the last view of it is gone.
 py::object adopt(Buffer buffer, int type_number, std::vector<npy_intp> shape) {
   void* const data = buffer.data();
   auto* const held = new Buffer(std::move(buffer));
-  PyObject* const capsule = PyCapsule_New(held, nullptr, [](PyObject* self) { delete static_cast<Buffer*>(PyCapsule_GetPointer(self, nullptr)); });
+  PyObject* const capsule = PyCapsule_New(
+      held, nullptr, [](PyObject* self) { delete static_cast<Buffer*>(PyCapsule_GetPointer(self, nullptr)); });
   if (capsule == nullptr) {
     delete held;
     throw py::error_already_set();
   }
-  PyObject* const array = PyArray_New(&PyArray_Type, static_cast<int>(shape.size()), shape.data(), type_number, nullptr, data, 0,
-                                      NPY_ARRAY_CARRAY, nullptr);
+  PyObject* const array = PyArray_New(&PyArray_Type, static_cast<int>(shape.size()), shape.data(), type_number, nullptr,
+                                      data, 0, NPY_ARRAY_CARRAY, nullptr);
   if (array == nullptr) {
     Py_DECREF(capsule);
     throw py::error_already_set();
   }
-  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), capsule) != 0) {  // takes the capsule, also on failure
+  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), capsule) !=
+      0) {  // takes the capsule, also on failure
     Py_DECREF(array);
     throw py::error_already_set();
   }
@@ -73,8 +76,8 @@ Column& innermost(Column& column, const Form& form, size_t depth = 0) {
     for (int64_t row = 0; row < column.length; ++row) {
       if (column.size(row) != length) {
         throw Error(ErrorKind::kCorrupt, "list_length",
-                    "column '" + column.field->name + "' has a list of " + std::to_string(column.size(row)) + " values, the index says all have " +
-                        std::to_string(length) + "; run \"fastshard verify\"");
+                    "column '" + column.field->name + "' has a list of " + std::to_string(column.size(row)) +
+                        " values, the index says all have " + std::to_string(length) + "; run \"fastshard verify\"");
       }
     }
     return innermost(column.children[0], form, depth + 1);
@@ -125,7 +128,8 @@ py::object whole_tensors(Column column, const Form& form) {
 
 py::object whole_struct(Column column, const Form& form) {
   py::dict dict;
-  for (size_t i = 0; i < form.children.size(); ++i) dict[form.names[i]] = whole_column(std::move(column.children[i]), form.children[i]);
+  for (size_t i = 0; i < form.children.size(); ++i)
+    dict[form.names[i]] = whole_column(std::move(column.children[i]), form.children[i]);
   return py::make_tuple(std::move(dict), mask_of(column, {static_cast<npy_intp>(column.length)}));
 }
 
@@ -134,33 +138,52 @@ py::object whole_list(const Column& column, const Form& form) {
   if (list == nullptr) throw py::error_already_set();
   py::object owner = py::reinterpret_steal<py::object>(list);
   for (int64_t row = 0; row < column.length; ++row) {
-    PyList_SET_ITEM(list, static_cast<py::ssize_t>(row), form.kind == FormKind::kObject ? plain_value(column, row).release().ptr() : one_value(column, row, form).release().ptr());
+    PyList_SET_ITEM(list, static_cast<py::ssize_t>(row),
+                    form.kind == FormKind::kObject ? plain_value(column, row).release().ptr()
+                                                   : one_value(column, row, form).release().ptr());
   }
   return owner;
 }
 
-// A copy of `count` values as a new array; nulls among them become NaN where the type has it, else the result is a list.
-py::object copied_values(const Column& values, int64_t first, int64_t count, const Form& form, std::vector<npy_intp> shape) {
+// A copy of `count` values as a new array; nulls among them become NaN where the type has it, else the result is a
+// list.
+py::object copied_values(const Column& values, int64_t first, int64_t count, const Form& form,
+                         std::vector<npy_intp> shape) {
   const bool floating = PyTypeNum_ISFLOAT(form.type_number);
-  const bool any_null = values.has_nulls && std::any_of(values.valid.data() + first, values.valid.data() + first + count,
-                                                        [](std::byte valid) { return valid == std::byte{0}; });
+  const bool any_null =
+      values.has_nulls && std::any_of(values.valid.data() + first, values.valid.data() + first + count,
+                                      [](std::byte valid) { return valid == std::byte{0}; });
   if (any_null && !floating) {
     py::list list;
     for (int64_t i = first; i < first + count; ++i) list.append(plain_value(values, i));
     return list;
   }
-  py::object array = py::reinterpret_steal<py::object>(PyArray_SimpleNew(static_cast<int>(shape.size()), shape.data(), form.type_number));
+  py::object array = py::reinterpret_steal<py::object>(
+      PyArray_SimpleNew(static_cast<int>(shape.size()), shape.data(), form.type_number));
   if (!array) throw py::error_already_set();
   auto* const out = static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())));
   const auto width = static_cast<size_t>(PyArray_ITEMSIZE(reinterpret_cast<PyArrayObject*>(array.ptr())));
-  if (count != 0) std::memcpy(out, values.data.data() + static_cast<size_t>(first) * width, static_cast<size_t>(count) * width);
+  if (count != 0)
+    std::memcpy(out, values.data.data() + static_cast<size_t>(first) * width, static_cast<size_t>(count) * width);
   if (any_null) {
     for (int64_t i = 0; i < count; ++i) {
       if (values.is_valid(first + i)) continue;
       switch (width) {
-        case 2: { const uint16_t nan = 0x7E00; std::memcpy(out + i * 2, &nan, 2); break; }
-        case 4: { const float nan = NAN; std::memcpy(out + i * 4, &nan, 4); break; }
-        default: { const double nan = NAN; std::memcpy(out + i * 8, &nan, 8); break; }
+        case 2: {
+          const uint16_t nan = 0x7E00;
+          std::memcpy(out + i * 2, &nan, 2);
+          break;
+        }
+        case 4: {
+          const float nan = NAN;
+          std::memcpy(out + i * 4, &nan, 4);
+          break;
+        }
+        default: {
+          const double nan = NAN;
+          std::memcpy(out + i * 8, &nan, 8);
+          break;
+        }
       }
     }
   }
@@ -193,7 +216,8 @@ py::object one_array(const Column& column, int64_t row, const Form& form) {
   for (const npy_intp size : form.shape) expected *= size;
   if (count != expected) {
     throw Error(ErrorKind::kCorrupt, "list_length",
-                "column '" + column.field->name + "' has " + std::to_string(count) + " values in a row, the index says all have " + std::to_string(expected));
+                "column '" + column.field->name + "' has " + std::to_string(count) +
+                    " values in a row, the index says all have " + std::to_string(expected));
   }
   return copied_values(*values, first, count, form, form.shape);
 }
@@ -212,7 +236,8 @@ py::object one_tensor(const Column& column, int64_t row, const Form& form) {
   }
   if (product != data.size(row)) {
     throw Error(ErrorKind::kCorrupt, "tensor_shape",
-                "column '" + column.field->name + "' has a tensor of " + std::to_string(data.size(row)) + " values whose shape says " + std::to_string(product));
+                "column '" + column.field->name + "' has a tensor of " + std::to_string(data.size(row)) +
+                    " values whose shape says " + std::to_string(product));
   }
   return copied_values(data.children[0], data.begin(row), data.size(row), form, std::move(shape));
 }
@@ -220,7 +245,8 @@ py::object one_tensor(const Column& column, int64_t row, const Form& form) {
 py::object one_struct(const Column& column, int64_t row, const Form& form) {
   if (!column.is_valid(row)) return py::none();
   py::dict dict;
-  for (size_t i = 0; i < form.children.size(); ++i) dict[form.names[i]] = one_value(column.children[i], row, form.children[i]);
+  for (size_t i = 0; i < form.children.size(); ++i)
+    dict[form.names[i]] = one_value(column.children[i], row, form.children[i]);
   return dict;
 }
 
@@ -255,26 +281,39 @@ void check_array_shape(const Form& form, const Field& field) {
 
 int numpy_type(const Field& field) {
   switch (field.type) {
-    case Type::kBool: return NPY_BOOL;
-    case Type::kInt8: return NPY_INT8;
-    case Type::kInt16: return NPY_INT16;
+    case Type::kBool:
+      return NPY_BOOL;
+    case Type::kInt8:
+      return NPY_INT8;
+    case Type::kInt16:
+      return NPY_INT16;
     case Type::kInt32:
     case Type::kDate32:
     case Type::kTime32:
-    case Type::kIntervalMonths: return NPY_INT32;
+    case Type::kIntervalMonths:
+      return NPY_INT32;
     case Type::kInt64:
     case Type::kDate64:
     case Type::kTime64:
     case Type::kTimestamp:
-    case Type::kDuration: return NPY_INT64;
-    case Type::kUInt8: return NPY_UINT8;
-    case Type::kUInt16: return NPY_UINT16;
-    case Type::kUInt32: return NPY_UINT32;
-    case Type::kUInt64: return NPY_UINT64;
-    case Type::kHalf: return NPY_HALF;
-    case Type::kFloat: return NPY_FLOAT;
-    case Type::kDouble: return NPY_DOUBLE;
-    default: return NPY_VOID;
+    case Type::kDuration:
+      return NPY_INT64;
+    case Type::kUInt8:
+      return NPY_UINT8;
+    case Type::kUInt16:
+      return NPY_UINT16;
+    case Type::kUInt32:
+      return NPY_UINT32;
+    case Type::kUInt64:
+      return NPY_UINT64;
+    case Type::kHalf:
+      return NPY_HALF;
+    case Type::kFloat:
+      return NPY_FLOAT;
+    case Type::kDouble:
+      return NPY_DOUBLE;
+    default:
+      return NPY_VOID;
   }
 }
 
@@ -293,8 +332,8 @@ Form parse_form(const py::handle& spec, const Field& field) {
     if (!field.is_text()) misfit(field, "text");
   } else if (kind == "bytes") {
     form.kind = FormKind::kBytes;
-    const bool binary = field.layout == Layout::kBinary32 || field.layout == Layout::kBinary64 || field.layout == Layout::kBinaryView ||
-                        field.type == Type::kFixedBinary;
+    const bool binary = field.layout == Layout::kBinary32 || field.layout == Layout::kBinary64 ||
+                        field.layout == Layout::kBinaryView || field.type == Type::kFixedBinary;
     if (!binary) misfit(field, "bytes");
   } else if (kind == "ragged") {
     form.kind = FormKind::kRagged;
@@ -324,30 +363,39 @@ Form parse_form(const py::handle& spec, const Field& field) {
 
 py::object whole_column(Column column, const Form& form) {
   switch (form.kind) {
-    case FormKind::kArray: return whole_array(std::move(column), form);
-    case FormKind::kRagged: return whole_ragged(std::move(column), form);
-    case FormKind::kTensors: return whole_tensors(std::move(column), form);
-    case FormKind::kStruct: return whole_struct(std::move(column), form);
+    case FormKind::kArray:
+      return whole_array(std::move(column), form);
+    case FormKind::kRagged:
+      return whole_ragged(std::move(column), form);
+    case FormKind::kTensors:
+      return whole_tensors(std::move(column), form);
+    case FormKind::kStruct:
+      return whole_struct(std::move(column), form);
     case FormKind::kText:
     case FormKind::kBytes:
-    case FormKind::kObject: break;
+    case FormKind::kObject:
+      break;
   }
   return whole_list(column, form);
 }
 
 py::object one_value(const Column& column, int64_t row, const Form& form) {
   switch (form.kind) {
-    case FormKind::kArray: return one_array(column, row, form);
+    case FormKind::kArray:
+      return one_array(column, row, form);
     case FormKind::kRagged: {
       if (!column.is_valid(row)) return py::none();
       const int64_t size = column.size(row);
       return copied_values(column.children[0], column.begin(row), size, form, {static_cast<npy_intp>(size)});
     }
-    case FormKind::kTensors: return one_tensor(column, row, form);
-    case FormKind::kStruct: return one_struct(column, row, form);
+    case FormKind::kTensors:
+      return one_tensor(column, row, form);
+    case FormKind::kStruct:
+      return one_struct(column, row, form);
     case FormKind::kText:
     case FormKind::kBytes:
-    case FormKind::kObject: break;
+    case FormKind::kObject:
+      break;
   }
   return plain_value(column, row);
 }

@@ -1,5 +1,5 @@
-// What Python gets for a gathered column. Python chooses the form of each column (fastshard/forms.py, docs/types.md); this
-// file only makes the objects. Every function here needs the GIL.
+// What Python gets for a gathered column. Python chooses the form of each column (fastshard/forms.py, docs/types.md);
+// this file only makes the objects. Every function here needs the GIL.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -24,10 +24,10 @@ enum class FormKind {
 
 struct Form {
   FormKind kind = FormKind::kObject;
-  std::vector<npy_intp> shape;   // kArray: of one row
-  std::vector<Form> children;    // kStruct
+  std::vector<npy_intp> shape;       // kArray: of one row
+  std::vector<Form> children;        // kStruct
   std::vector<pybind11::str> names;  // kStruct
-  int type_number = NPY_VOID;    // kArray, kRagged, kTensors: of the innermost values
+  int type_number = NPY_VOID;        // kArray, kRagged, kTensors: of the innermost values
 };
 
 // `spec` is a tuple (kind, shape | None, children | None) with children a tuple of (name, spec). Throws Error(kInvalid)
@@ -37,9 +37,10 @@ struct Form {
 // The NumPy type number of a field's values, or NPY_VOID where they have none.
 [[nodiscard]] int numpy_type(const ipc::Field& field);
 
-// A whole column. kArray: array, or (array, valid | None, element_valid | None) where there are nulls; kRagged: (values,
-// offsets, valid | None, element_valid | None); kTensors: (values, offsets, shapes, valid | None); kStruct: (dict, valid | None);
-// others a list. Masks are bool arrays, True where valid. Memory moves from the column into the arrays.
+// A whole column. kArray: array, or (array, valid | None, element_valid | None) where there are nulls; kRagged:
+// (values, offsets, valid | None, element_valid | None); kTensors: (values, offsets, shapes, valid | None); kStruct:
+// (dict, valid | None); others a list. Masks are bool arrays, True where valid. Memory moves from the column into the
+// arrays.
 [[nodiscard]] pybind11::object whole_column(pipeline::Column column, const Form& form);
 
 // Row `row` of a column as a sample holds it: NumPy scalar, ndarray, str, bytes, dict, list, ..., None or NaN for null.

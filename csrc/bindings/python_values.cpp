@@ -52,7 +52,8 @@ std::string integer_text(const std::byte* value, int32_t width) {
     }
   }
   std::string digits;
-  while (std::any_of(limbs.begin(), limbs.begin() + static_cast<ptrdiff_t>(count), [](uint32_t limb) { return limb != 0; })) {
+  while (std::any_of(limbs.begin(), limbs.begin() + static_cast<ptrdiff_t>(count),
+                     [](uint32_t limb) { return limb != 0; })) {
     uint64_t remainder = 0;
     for (size_t i = count; i-- > 0;) {
       const uint64_t dividend = (remainder << 32) | limbs[i];
@@ -72,9 +73,11 @@ std::string integer_text(const std::byte* value, int32_t width) {
 }
 
 py::object decimal_value(const Column& column, int64_t row) {
-  static py::handle type = py::object(py::module_::import("decimal").attr("Decimal")).release();  // lives with the process
+  static py::handle type =
+      py::object(py::module_::import("decimal").attr("Decimal")).release();  // lives with the process
   const ipc::Field& field = *column.field;
-  const std::string text = integer_text(column.data.data() + row * field.byte_width, field.byte_width) + "E" + std::to_string(-field.scale);
+  const std::string text =
+      integer_text(column.data.data() + row * field.byte_width, field.byte_width) + "E" + std::to_string(-field.scale);
   return type(text);
 }
 
@@ -87,28 +90,42 @@ py::object interval_value(const Column& column, int64_t row) {
 py::object fixed_value(const Column& column, int64_t row) {
   const std::byte* const at = column.data.data() + row * column.field->byte_width;
   switch (column.field->type) {
-    case Type::kInt8: return py::int_(load<int8_t>(at));
-    case Type::kInt16: return py::int_(load<int16_t>(at));
+    case Type::kInt8:
+      return py::int_(load<int8_t>(at));
+    case Type::kInt16:
+      return py::int_(load<int16_t>(at));
     case Type::kInt32:
     case Type::kDate32:
     case Type::kTime32:
-    case Type::kIntervalMonths: return py::int_(load<int32_t>(at));
+    case Type::kIntervalMonths:
+      return py::int_(load<int32_t>(at));
     case Type::kInt64:
     case Type::kDate64:
     case Type::kTime64:
     case Type::kTimestamp:
-    case Type::kDuration: return py::int_(load<int64_t>(at));
-    case Type::kUInt8: return py::int_(load<uint8_t>(at));
-    case Type::kUInt16: return py::int_(load<uint16_t>(at));
-    case Type::kUInt32: return py::int_(load<uint32_t>(at));
-    case Type::kUInt64: return py::int_(load<uint64_t>(at));
-    case Type::kHalf: return py::float_(half_to_double(load<uint16_t>(at)));
-    case Type::kFloat: return py::float_(static_cast<double>(load<float>(at)));
-    case Type::kDouble: return py::float_(load<double>(at));
-    case Type::kDecimal: return decimal_value(column, row);
+    case Type::kDuration:
+      return py::int_(load<int64_t>(at));
+    case Type::kUInt8:
+      return py::int_(load<uint8_t>(at));
+    case Type::kUInt16:
+      return py::int_(load<uint16_t>(at));
+    case Type::kUInt32:
+      return py::int_(load<uint32_t>(at));
+    case Type::kUInt64:
+      return py::int_(load<uint64_t>(at));
+    case Type::kHalf:
+      return py::float_(half_to_double(load<uint16_t>(at)));
+    case Type::kFloat:
+      return py::float_(static_cast<double>(load<float>(at)));
+    case Type::kDouble:
+      return py::float_(load<double>(at));
+    case Type::kDecimal:
+      return decimal_value(column, row);
     case Type::kIntervalDayTime:
-    case Type::kIntervalMonthDayNano: return interval_value(column, row);
-    default: return checked(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(at), column.field->byte_width));
+    case Type::kIntervalMonthDayNano:
+      return interval_value(column, row);
+    default:
+      return checked(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(at), column.field->byte_width));
   }
 }
 
@@ -120,14 +137,16 @@ py::object characters(const Column& column, int64_t row) {
   if (decoded == nullptr) {
     if (PyErr_ExceptionMatches(PyExc_UnicodeDecodeError) == 0) throw py::error_already_set();
     PyErr_Clear();
-    throw Error(ErrorKind::kCorrupt, "utf8", "column '" + column.field->name + "' holds a string that is not UTF-8; convert it as binary");
+    throw Error(ErrorKind::kCorrupt, "utf8",
+                "column '" + column.field->name + "' holds a string that is not UTF-8; convert it as binary");
   }
   return py::reinterpret_steal<py::object>(decoded);
 }
 
 py::object list_value(const Column& child, int64_t begin, int64_t count) {
   py::object list = checked(PyList_New(static_cast<py::ssize_t>(count)));
-  for (int64_t i = 0; i < count; ++i) PyList_SET_ITEM(list.ptr(), static_cast<py::ssize_t>(i), plain_value(child, begin + i).release().ptr());
+  for (int64_t i = 0; i < count; ++i)
+    PyList_SET_ITEM(list.ptr(), static_cast<py::ssize_t>(i), plain_value(child, begin + i).release().ptr());
   return list;
 }
 
@@ -150,20 +169,26 @@ py::object struct_value(const Column& column, int64_t row) {
 py::object plain_value(const Column& column, int64_t row) {
   if (!column.is_valid(row)) return py::none();
   switch (column.field->layout) {
-    case Layout::kNull: return py::none();
-    case Layout::kBits: return py::bool_(column.data.data()[row] != std::byte{0});
-    case Layout::kFixed: return fixed_value(column, row);
+    case Layout::kNull:
+      return py::none();
+    case Layout::kBits:
+      return py::bool_(column.data.data()[row] != std::byte{0});
+    case Layout::kFixed:
+      return fixed_value(column, row);
     case Layout::kBinary32:
     case Layout::kBinary64:
-    case Layout::kBinaryView: return characters(column, row);
+    case Layout::kBinaryView:
+      return characters(column, row);
     case Layout::kList32:
     case Layout::kList64:
     case Layout::kListView32:
     case Layout::kListView64:
       if (column.field->type == Type::kMap) return map_value(column.children[0], column.begin(row), column.size(row));
       return list_value(column.children[0], column.begin(row), column.size(row));
-    case Layout::kFixedList: return list_value(column.children[0], row * column.field->list_size, column.field->list_size);
-    case Layout::kStruct: return struct_value(column, row);
+    case Layout::kFixedList:
+      return list_value(column.children[0], row * column.field->list_size, column.field->list_size);
+    case Layout::kStruct:
+      return struct_value(column, row);
   }
   return py::none();
 }

@@ -1,4 +1,5 @@
-// A value of any type as plain Python objects: int, float, bool, str, bytes, Decimal, list, dict, list of pairs for a map, None.
+// A value of any type as plain Python objects: int, float, bool, str, bytes, Decimal, list, dict, list of pairs for a
+// map, None.
 #pragma once
 
 #include <pybind11/pybind11.h>

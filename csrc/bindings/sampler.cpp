@@ -22,13 +22,16 @@ constexpr size_t kSmallRow = 64;  // bytes copied to the stack first: scalars
 
 class Sampler {
  public:
-  Sampler(std::shared_ptr<ShardSet> set, std::shared_ptr<Projection> projection) : set_(std::move(set)), projection_(std::move(projection)) {
+  Sampler(std::shared_ptr<ShardSet> set, std::shared_ptr<Projection> projection)
+      : set_(std::move(set)), projection_(std::move(projection)) {
     for (size_t i = 0; i < projection_->columns.size(); ++i) {
       const Form& form = projection_->forms[i];
-      const int64_t width = form.kind == FormKind::kArray ? pipeline::plain_width(set_->schema().fields[projection_->columns[i]]) : 0;
+      const int64_t width =
+          form.kind == FormKind::kArray ? pipeline::plain_width(set_->schema().fields[projection_->columns[i]]) : 0;
       widths_.push_back(width);
       py::object type;
-      if (width > 0) type = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyArray_DescrFromType(form.type_number)));
+      if (width > 0)
+        type = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyArray_DescrFromType(form.type_number)));
       types_.push_back(std::move(type));
     }
   }
@@ -38,7 +41,8 @@ class Sampler {
     const int64_t asked = id;
     if (id < 0) id += rows;
     if (id < 0 || id >= rows) {
-      throw Error(ErrorKind::kOutOfRange, "there is no sample " + std::to_string(asked) + ": the data set has " + std::to_string(rows));
+      throw Error(ErrorKind::kOutOfRange,
+                  "there is no sample " + std::to_string(asked) + ": the data set has " + std::to_string(rows));
     }
     const pipeline::ShardPlace place = set_->table().locate(id);
     if (!shard_ || shard_->number() != place.shard || set_->generation() != generation_) {
@@ -76,12 +80,13 @@ class Sampler {
     if (form.shape.empty() && width <= kSmallRow) {
       alignas(16) std::byte small[kSmallRow];
       if (!run_guarded([&] { std::memcpy(small, from, width); })) shard.throw_vanished();
-      return py::reinterpret_steal<py::object>(PyArray_Scalar(small, reinterpret_cast<PyArray_Descr*>(types_[i].ptr()), nullptr));
+      return py::reinterpret_steal<py::object>(
+          PyArray_Scalar(small, reinterpret_cast<PyArray_Descr*>(types_[i].ptr()), nullptr));
     }
     Py_INCREF(types_[i].ptr());
-    py::object array = py::reinterpret_steal<py::object>(
-        PyArray_NewFromDescr(&PyArray_Type, reinterpret_cast<PyArray_Descr*>(types_[i].ptr()), static_cast<int>(form.shape.size()),
-                             const_cast<npy_intp*>(form.shape.data()), nullptr, nullptr, 0, nullptr));
+    py::object array = py::reinterpret_steal<py::object>(PyArray_NewFromDescr(
+        &PyArray_Type, reinterpret_cast<PyArray_Descr*>(types_[i].ptr()), static_cast<int>(form.shape.size()),
+        const_cast<npy_intp*>(form.shape.data()), nullptr, nullptr, 0, nullptr));
     if (!array) throw py::error_already_set();
     void* const out = PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr()));
     if (!run_guarded([&] { std::memcpy(out, from, width); })) shard.throw_vanished();
@@ -99,10 +104,10 @@ class Sampler {
 
   std::shared_ptr<ShardSet> set_;
   std::shared_ptr<Projection> projection_;
-  std::vector<int64_t> widths_;     // bytes of one row, 0 where the column takes the general way
-  std::vector<py::object> types_;   // dtypes
-  std::shared_ptr<Shard> shard_;    // of the last sample
-  uint64_t generation_ = 0;         // of the fork in which shard_ was opened
+  std::vector<int64_t> widths_;    // bytes of one row, 0 where the column takes the general way
+  std::vector<py::object> types_;  // dtypes
+  std::shared_ptr<Shard> shard_;   // of the last sample
+  uint64_t generation_ = 0;        // of the fork in which shard_ was opened
 };
 
 constexpr const char* kCapsuleName = "fastshard.sampler";

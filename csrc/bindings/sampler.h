@@ -1,5 +1,5 @@
-// One sample at a time, as fast as Python allows: a bare C function instead of a bound method, and rows of constant width
-// copied from the mapping straight into NumPy objects.
+// One sample at a time, as fast as Python allows: a bare C function instead of a bound method, and rows of constant
+// width copied from the mapping straight into NumPy objects.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -19,6 +19,7 @@ struct Projection {
 };
 
 // A callable: int -> dict. Negative ids count from the end; others that are not there raise OutOfRangeError.
-[[nodiscard]] pybind11::object make_sampler(std::shared_ptr<pipeline::ShardSet> set, std::shared_ptr<Projection> projection);
+[[nodiscard]] pybind11::object make_sampler(std::shared_ptr<pipeline::ShardSet> set,
+                                            std::shared_ptr<Projection> projection);
 
 }  // namespace fastshard::bindings

@@ -30,7 +30,8 @@ class Descriptor {
 };
 
 [[noreturn]] void fail(const std::string& name, const char* what, int error) {
-  throw Error(error == ENOENT ? ErrorKind::kNotFound : ErrorKind::kIo, name + ": cannot " + what + ": " + std::strerror(error));
+  throw Error(error == ENOENT ? ErrorKind::kNotFound : ErrorKind::kIo,
+              name + ": cannot " + what + ": " + std::strerror(error));
 }
 
 int open_retrying(const std::string& path) {

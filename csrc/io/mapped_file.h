@@ -21,7 +21,8 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   [[nodiscard]] ByteSpan bytes() const noexcept { return bytes_; }
-  // Gives pages of [offset, offset + length) back to the page cache: what was read once and is done with costs no memory.
+  // Gives pages of [offset, offset + length) back to the page cache: what was read once and is done with costs no
+  // memory.
   void release(size_t offset, size_t length) const noexcept;
   [[nodiscard]] bool contains(const void* address) const noexcept;
 

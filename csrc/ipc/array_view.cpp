@@ -25,17 +25,38 @@ class Loader {
     if (field.layout == Layout::kNull) return view;
     take_validity(view);
     switch (field.layout) {
-      case Layout::kNull: break;
-      case Layout::kBits: view.values = sized(view, take(), bytes_for_bits(view.length), "values"); break;
-      case Layout::kFixed: view.values = sized(view, take(), product(view, field.byte_width), "values"); break;
-      case Layout::kBinary32: take_offsets(view, 4, 1), take_characters(view); break;
-      case Layout::kBinary64: take_offsets(view, 8, 1), take_characters(view); break;
-      case Layout::kBinaryView: take_views(view); break;
-      case Layout::kList32: take_offsets(view, 4, 1), take_child(view); break;
-      case Layout::kList64: take_offsets(view, 8, 1), take_child(view); break;
-      case Layout::kListView32: take_offsets(view, 4, 0), take_sizes(view, 4), take_child(view); break;
-      case Layout::kListView64: take_offsets(view, 8, 0), take_sizes(view, 8), take_child(view); break;
-      case Layout::kFixedList: take_child(view), check_child(view, 0, product(view, field.list_size)); break;
+      case Layout::kNull:
+        break;
+      case Layout::kBits:
+        view.values = sized(view, take(), bytes_for_bits(view.length), "values");
+        break;
+      case Layout::kFixed:
+        view.values = sized(view, take(), product(view, field.byte_width), "values");
+        break;
+      case Layout::kBinary32:
+        take_offsets(view, 4, 1), take_characters(view);
+        break;
+      case Layout::kBinary64:
+        take_offsets(view, 8, 1), take_characters(view);
+        break;
+      case Layout::kBinaryView:
+        take_views(view);
+        break;
+      case Layout::kList32:
+        take_offsets(view, 4, 1), take_child(view);
+        break;
+      case Layout::kList64:
+        take_offsets(view, 8, 1), take_child(view);
+        break;
+      case Layout::kListView32:
+        take_offsets(view, 4, 0), take_sizes(view, 4), take_child(view);
+        break;
+      case Layout::kListView64:
+        take_offsets(view, 8, 0), take_sizes(view, 8), take_child(view);
+        break;
+      case Layout::kFixedList:
+        take_child(view), check_child(view, 0, product(view, field.list_size));
+        break;
       case Layout::kStruct:
         for (size_t i = 0; i < field.children.size(); ++i) {
           view.children.push_back(load_field(field.children[i]));
@@ -50,7 +71,8 @@ class Loader {
   ByteSpan take() {
     const BufferExtent& extent = layout_.buffers[buffer_++];
     if (extent.length == 0) return {};
-    const ByteSpan stored = bytes_.subspan(static_cast<size_t>(extent.offset - base_), static_cast<size_t>(extent.length));
+    const ByteSpan stored =
+        bytes_.subspan(static_cast<size_t>(extent.offset - base_), static_cast<size_t>(extent.length));
     if (layout_.compression == Compression::kNone) return stored;
     storage_.push_back(decompress(stored, layout_.compression));
     return storage_.back().span();
@@ -107,7 +129,8 @@ class Loader {
   }
 
   [[noreturn]] static void too_long(const ArrayView& view) {
-    fail(Fault::kNodeLength, "column '" + view.field->name + "' says it has " + std::to_string(view.length) + " values");
+    fail(Fault::kNodeLength,
+         "column '" + view.field->name + "' says it has " + std::to_string(view.length) + " values");
   }
 
   static const std::byte* sized(const ArrayView& view, ByteSpan buffer, int64_t needed, const char* what) {
@@ -165,7 +188,8 @@ void check_values(const ArrayView& view) {
         if (!view.valid(row)) continue;  // a null's view may hold anything
         ByteSpan value;
         if (!view_value(view, row, value)) {
-          fail(Fault::kView, "column '" + view.field->name + "', row " + std::to_string(row) + " of the block: a view outside its data");
+          fail(Fault::kView, "column '" + view.field->name + "', row " + std::to_string(row) +
+                                 " of the block: a view outside its data");
         }
         check_text(view, row, value);
       }
@@ -179,7 +203,8 @@ void check_values(const ArrayView& view) {
         check_range(view, row, view.children[0].length, range);
       }
       break;
-    default: break;
+    default:
+      break;
   }
   for (const ArrayView& child : view.children) check_values(child);
 }

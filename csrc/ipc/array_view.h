@@ -18,10 +18,11 @@ struct ArrayView {
   int64_t length = 0;
   const std::byte* validity = nullptr;  // bits; null where every value is valid
   const std::byte* values = nullptr;    // kBits, kFixed: values; kBinary*: characters; kBinaryView: 16-byte views
-  const std::byte* offsets = nullptr;   // kBinary*, kList*: length + 1 offsets; kListView*: length offsets; may be null where length is 0
-  const std::byte* sizes = nullptr;     // kListView*
-  int64_t data_bytes = 0;               // kBinary*: bytes of `values`
-  std::vector<ByteSpan> view_data;      // kBinaryView
+  const std::byte* offsets =
+      nullptr;  // kBinary*, kList*: length + 1 offsets; kListView*: length offsets; may be null where length is 0
+  const std::byte* sizes = nullptr;  // kListView*
+  int64_t data_bytes = 0;            // kBinary*: bytes of `values`
+  std::vector<ByteSpan> view_data;   // kBinaryView
   std::vector<ArrayView> children;
 
   [[nodiscard]] bool valid(int64_t row) const noexcept { return validity == nullptr || bit_at(validity, row); }
@@ -56,7 +57,8 @@ struct ValueRange {
       begin = load<int64_t>(view.offsets + row * 8);
       if (__builtin_add_overflow(begin, load<int64_t>(view.sizes + row * 8), &end)) return false;
       break;
-    default: return false;
+    default:
+      return false;
   }
   range = {begin, end - begin};
   return 0 <= begin && begin <= end && end <= limit;
@@ -87,9 +89,10 @@ struct LoadedColumn {
 };
 
 // Validates (and decompresses) top-level column `column` of a batch. `bytes` is the part of the body that begins at
-// `base` and holds at least the column's extent. Without compression only pointers are computed, no byte of it is read; with
-// compression the view refers to `storage` alone, and `bytes` may go.
-[[nodiscard]] LoadedColumn load_column(const BatchLayout& layout, ByteSpan bytes, int64_t base, const Schema& schema, size_t column);
+// `base` and holds at least the column's extent. Without compression only pointers are computed, no byte of it is read;
+// with compression the view refers to `storage` alone, and `bytes` may go.
+[[nodiscard]] LoadedColumn load_column(const BatchLayout& layout, ByteSpan bytes, int64_t base, const Schema& schema,
+                                       size_t column);
 
 // Every value offset, view and UTF-8 string of a column; throws at the first that is wrong. For verification.
 void check_values(const ArrayView& view);

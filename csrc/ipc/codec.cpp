@@ -54,8 +54,9 @@ void decompress_lz4(ByteSpan frame, std::byte* out, size_t size) {
     written += out_size;
   }
   if (hint != 0 || written != size) {
-    fail(Fault::kDecompression, "lz4: the frame gives " + std::to_string(written) + (hint != 0 ? " bytes and goes on" : " bytes") +
-                                    ", " + std::to_string(size) + " are promised");
+    fail(Fault::kDecompression, "lz4: the frame gives " + std::to_string(written) +
+                                    (hint != 0 ? " bytes and goes on" : " bytes") + ", " + std::to_string(size) +
+                                    " are promised");
   }
 }
 
@@ -81,7 +82,8 @@ Storage::Storage(size_t size) : size_(size) {
 
 int64_t uncompressed_length(ByteSpan compressed, Compression compression) {
   if (compressed.size() < 8) {
-    fail(Fault::kCompressedLength, "a compressed buffer of " + std::to_string(compressed.size()) + " bytes has no length prefix");
+    fail(Fault::kCompressedLength,
+         "a compressed buffer of " + std::to_string(compressed.size()) + " bytes has no length prefix");
   }
   const auto length = load<int64_t>(compressed.data());
   const ByteSpan frame = compressed.subspan(8);
@@ -89,13 +91,15 @@ int64_t uncompressed_length(ByteSpan compressed, Compression compression) {
   if (length < 0) fail(Fault::kCompressedLength, "a compressed buffer's length prefix is " + std::to_string(length));
   if (compression == Compression::kZstd) {
     const unsigned long long content = ZSTD_getFrameContentSize(frame.data(), frame.size());
-    if (content != ZSTD_CONTENTSIZE_UNKNOWN && content != ZSTD_CONTENTSIZE_ERROR && content != static_cast<uint64_t>(length)) {
-      fail(Fault::kCompressedLength, "the length prefix says " + std::to_string(length) + " bytes, the zstd frame " +
-                                         std::to_string(content));
+    if (content != ZSTD_CONTENTSIZE_UNKNOWN && content != ZSTD_CONTENTSIZE_ERROR &&
+        content != static_cast<uint64_t>(length)) {
+      fail(Fault::kCompressedLength,
+           "the length prefix says " + std::to_string(length) + " bytes, the zstd frame " + std::to_string(content));
     }
   } else if (length / kLz4MaxRatio > static_cast<int64_t>(frame.size()) + kSlack) {
-    fail(Fault::kCompressedLength, "the length prefix says " + std::to_string(length) + " bytes, more than an lz4 frame of " +
-                                       std::to_string(frame.size()) + " can hold");
+    fail(Fault::kCompressedLength, "the length prefix says " + std::to_string(length) +
+                                       " bytes, more than an lz4 frame of " + std::to_string(frame.size()) +
+                                       " can hold");
   }
   return length;
 }
@@ -107,7 +111,8 @@ Storage decompress(ByteSpan compressed, Compression compression) {
   try {
     storage = Storage(static_cast<size_t>(length));
   } catch (const std::bad_alloc&) {
-    fail(Fault::kCompressedLength, "there is no memory for the " + std::to_string(length) + " bytes that a buffer says it holds");
+    fail(Fault::kCompressedLength,
+         "there is no memory for the " + std::to_string(length) + " bytes that a buffer says it holds");
   }
   if (load<int64_t>(compressed.data()) == -1) {
     if (!frame.empty()) std::memcpy(storage.data(), frame.data(), frame.size());

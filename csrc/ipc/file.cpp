@@ -12,16 +12,20 @@ constexpr size_t kMagicBytes = 6;
 constexpr size_t kLeadBytes = 8;  // magic and padding
 constexpr size_t kBlockStruct = 24;
 
-bool has_magic(ByteSpan bytes) { return bytes.size() >= kMagicBytes && std::memcmp(bytes.data(), kMagic, kMagicBytes) == 0; }
+bool has_magic(ByteSpan bytes) {
+  return bytes.size() >= kMagicBytes && std::memcmp(bytes.data(), kMagic, kMagicBytes) == 0;
+}
 
 [[noreturn]] void refuse_dictionaries() {
-  throw Error(ErrorKind::kUnsupported, "dictionary",
-              "the file holds dictionary batches, which are not read in place; run \"fastshard convert\" on the source");
+  throw Error(
+      ErrorKind::kUnsupported, "dictionary",
+      "the file holds dictionary batches, which are not read in place; run \"fastshard convert\" on the source");
 }
 
 Message schema_message_at(ByteSpan file, size_t offset) {
   const Message message = parse_message(file.subspan(offset));
-  if (message.flatbuffer.empty()) fail(Fault::kSchemaMissing, "there is no schema message at " + std::to_string(offset));
+  if (message.flatbuffer.empty())
+    fail(Fault::kSchemaMissing, "there is no schema message at " + std::to_string(offset));
   return message;
 }
 
@@ -42,7 +46,8 @@ Outline parse_file(ByteSpan file) {
   const size_t footer_begin = footer_end - static_cast<size_t>(footer_bytes);
   const FlatTable footer = FlatTable::root(file.subspan(footer_begin, static_cast<size_t>(footer_bytes)));
   if (const int16_t version = footer.scalar<int16_t>(0, 0); version != 3 && version != 4) {
-    fail(Fault::kMetadataVersion, "the footer's metadata version V" + std::to_string(version + 1) + " is neither V4 nor V5");
+    fail(Fault::kMetadataVersion,
+         "the footer's metadata version V" + std::to_string(version + 1) + " is neither V4 nor V5");
   }
   const std::optional<FlatTable> schema = footer.table(1);
   if (!schema) fail(Fault::kSchemaMissing, "the footer has no schema");
@@ -117,15 +122,17 @@ BatchLayout parse_block(ByteSpan file, const BlockExtent& extent, const Schema& 
       !range_fits(static_cast<uint64_t>(extent.offset), static_cast<uint64_t>(extent.metadata_bytes), file.size()) ||
       !range_fits(static_cast<uint64_t>(extent.offset) + static_cast<uint64_t>(extent.metadata_bytes),
                   static_cast<uint64_t>(extent.body_bytes), file.size())) {
-    fail(Fault::kMessageBounds, "a block at " + std::to_string(extent.offset) + " of " + std::to_string(extent.metadata_bytes) +
-                                    " + " + std::to_string(extent.body_bytes) + " bytes lies outside the file of " +
-                                    std::to_string(file.size()));
+    fail(Fault::kMessageBounds, "a block at " + std::to_string(extent.offset) + " of " +
+                                    std::to_string(extent.metadata_bytes) + " + " + std::to_string(extent.body_bytes) +
+                                    " bytes lies outside the file of " + std::to_string(file.size()));
   }
-  const Message message = parse_message(
-      file.subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.metadata_bytes)));
-  if (message.flatbuffer.empty()) fail(Fault::kMessageKind, "an end-of-stream marker where a record batch was expected");
+  const Message message =
+      parse_message(file.subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.metadata_bytes)));
+  if (message.flatbuffer.empty())
+    fail(Fault::kMessageKind, "an end-of-stream marker where a record batch was expected");
   if (message.metadata_bytes > extent.metadata_bytes) {
-    fail(Fault::kMessageBounds, "a block's metadata is longer than the " + std::to_string(extent.metadata_bytes) + " bytes it is given");
+    fail(Fault::kMessageBounds,
+         "a block's metadata is longer than the " + std::to_string(extent.metadata_bytes) + " bytes it is given");
   }
   if (message.body_bytes > extent.body_bytes) {
     fail(Fault::kBodyBounds, "a block's body of " + std::to_string(message.body_bytes) + " bytes is longer than the " +

@@ -34,22 +34,31 @@ class Walker {
   void visit(const Field& field) {
     ++nodes_;
     switch (field.layout) {
-      case Layout::kNull: break;
+      case Layout::kNull:
+        break;
       case Layout::kBits:
       case Layout::kFixed:
       case Layout::kList32:
-      case Layout::kList64: buffers_ += 2; break;
+      case Layout::kList64:
+        buffers_ += 2;
+        break;
       case Layout::kBinary32:
       case Layout::kBinary64:
       case Layout::kListView32:
-      case Layout::kListView64: buffers_ += 3; break;
+      case Layout::kListView64:
+        buffers_ += 3;
+        break;
       case Layout::kFixedList:
-      case Layout::kStruct: buffers_ += 1; break;
+      case Layout::kStruct:
+        buffers_ += 1;
+        break;
       case Layout::kBinaryView: {
         const auto index = static_cast<uint32_t>(layout_.variadic_counts.size());
-        if (index >= counts_.size()) fail(Fault::kBufferCount, "record batch: a view column has no count of data buffers");
+        if (index >= counts_.size())
+          fail(Fault::kBufferCount, "record batch: a view column has no count of data buffers");
         const auto count = load<int64_t>(counts_.element(index));
-        if (count < 0 || count > (1 << 30)) fail(Fault::kBufferCount, "record batch: an impossible count of data buffers");
+        if (count < 0 || count > (1 << 30))
+          fail(Fault::kBufferCount, "record batch: an impossible count of data buffers");
         layout_.variadic_counts.push_back(count);
         buffers_ += 2 + static_cast<uint32_t>(count);
         if (buffers_ > (1U << 30)) fail(Fault::kBufferCount, "record batch: an impossible count of buffers");
@@ -166,8 +175,8 @@ BatchLayout parse_batch(ByteSpan flatbuffer, int64_t body_bytes, const Schema& s
     node.length = load<int64_t>(nodes.element(i));
     node.null_count = load<int64_t>(nodes.element(i) + 8);
     if (node.length < 0 || node.null_count < 0 || node.null_count > node.length) {
-      fail(Fault::kNodeLength, "record batch: node " + std::to_string(i) + " has length " + std::to_string(node.length) +
-                                   " and " + std::to_string(node.null_count) + " nulls");
+      fail(Fault::kNodeLength, "record batch: node " + std::to_string(i) + " has length " +
+                                   std::to_string(node.length) + " and " + std::to_string(node.null_count) + " nulls");
     }
   }
   layout.buffers.resize(buffers.size());
@@ -183,15 +192,15 @@ BatchLayout parse_batch(ByteSpan flatbuffer, int64_t body_bytes, const Schema& s
                                      std::to_string(body_bytes));
     }
     if (buffer.length != 0 && buffer.offset % 8 != 0) {
-      fail(Fault::kBufferAlignment, "record batch: buffer " + std::to_string(i) + " at " + std::to_string(buffer.offset) +
-                                        " is not at a multiple of 8");
+      fail(Fault::kBufferAlignment, "record batch: buffer " + std::to_string(i) + " at " +
+                                        std::to_string(buffer.offset) + " is not at a multiple of 8");
     }
   }
   for (size_t column = 0; column < schema.fields.size(); ++column) {
     const Node& node = layout.nodes[layout.first_node[column]];
     if (node.length != layout.rows) {
-      fail(Fault::kNodeLength, "record batch: column '" + schema.fields[column].name + "' has " + std::to_string(node.length) +
-                                   " rows, the batch " + std::to_string(layout.rows));
+      fail(Fault::kNodeLength, "record batch: column '" + schema.fields[column].name + "' has " +
+                                   std::to_string(node.length) + " rows, the batch " + std::to_string(layout.rows));
     }
   }
   return layout;

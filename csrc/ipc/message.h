@@ -1,4 +1,5 @@
-// Encapsulated IPC messages: where the metadata and body lie, and what a record batch's metadata says about its buffers.
+// Encapsulated IPC messages: where the metadata and body lie, and what a record batch's metadata says about its
+// buffers.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,8 @@ struct Message {
   ByteSpan flatbuffer;
 };
 
-// Parses the prefix and the Message table. A length of 0 (end of stream) gives metadata_bytes > 0 and an empty flatbuffer.
+// Parses the prefix and the Message table. A length of 0 (end of stream) gives metadata_bytes > 0 and an empty
+// flatbuffer.
 [[nodiscard]] Message parse_message(ByteSpan bytes);
 
 // The table inside a message's header of the given kind; throws kMessageKind if it is of another.
@@ -43,10 +45,10 @@ struct BatchLayout {
   Compression compression = Compression::kNone;
   std::vector<Node> nodes;
   std::vector<BufferExtent> buffers;
-  std::vector<int64_t> variadic_counts;    // of view columns, in pre-order
-  std::vector<uint32_t> first_node;        // per top-level column, and the end
-  std::vector<uint32_t> first_buffer;      // likewise
-  std::vector<uint32_t> first_variadic;    // likewise
+  std::vector<int64_t> variadic_counts;  // of view columns, in pre-order
+  std::vector<uint32_t> first_node;      // per top-level column, and the end
+  std::vector<uint32_t> first_buffer;    // likewise
+  std::vector<uint32_t> first_variadic;  // likewise
 
   // The bytes of the body that top-level column `column` occupies (docs/format.md section 4): {0, 0} where none.
   [[nodiscard]] BufferExtent column_extent(size_t column) const;

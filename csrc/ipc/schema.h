@@ -1,5 +1,5 @@
-// An Arrow schema, parsed from its IPC message and checked. What it cannot hold (dictionaries, run-end encoding, unions,
-// big-endian data) is refused with the column's name.
+// An Arrow schema, parsed from its IPC message and checked. What it cannot hold (dictionaries, run-end encoding,
+// unions, big-endian data) is refused with the column's name.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,20 @@ enum class Type : uint8_t {
 };
 
 // How the values of a type lie in memory; everything that reads buffers switches on this, not on the type.
-enum class Layout : uint8_t { kNull, kBits, kFixed, kBinary32, kBinary64, kBinaryView, kList32, kList64, kListView32, kListView64, kFixedList, kStruct };
+enum class Layout : uint8_t {
+  kNull,
+  kBits,
+  kFixed,
+  kBinary32,
+  kBinary64,
+  kBinaryView,
+  kList32,
+  kList64,
+  kListView32,
+  kListView64,
+  kFixedList,
+  kStruct
+};
 
 struct Field {
   std::string name;

@@ -1,5 +1,5 @@
-// Memory of batches. A pool keeps what was returned for the next batch: fresh memory costs a page fault per 4 KiB, more than
-// the copy into it. Buffers are 64-byte aligned, their contents undefined until written.
+// Memory of batches. A pool keeps what was returned for the next batch: fresh memory costs a page fault per 4 KiB, more
+// than the copy into it. Buffers are 64-byte aligned, their contents undefined until written.
 #pragma once
 
 #include <array>
@@ -19,7 +19,10 @@ class Buffer {
   Buffer() = default;
   ~Buffer() { reset(); }
   Buffer(Buffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), class_(other.class_), pool_(std::move(other.pool_)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        class_(other.class_),
+        pool_(std::move(other.pool_)) {}
   Buffer& operator=(Buffer&& other) noexcept {
     if (this != &other) {
       reset();

@@ -1,4 +1,5 @@
-// A gathered column: owned memory in the layout that NumPy wants (one byte per bool and per validity flag, 64-bit offsets).
+// A gathered column: owned memory in the layout that NumPy wants (one byte per bool and per validity flag, 64-bit
+// offsets).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,9 @@ struct Column {
 
   [[nodiscard]] bool is_valid(int64_t row) const noexcept { return !has_nulls || valid.data()[row] != std::byte{0}; }
   [[nodiscard]] int64_t begin(int64_t row) const noexcept { return offsets.as<int64_t>()[row]; }
-  [[nodiscard]] int64_t size(int64_t row) const noexcept { return offsets.as<int64_t>()[row + 1] - offsets.as<int64_t>()[row]; }
+  [[nodiscard]] int64_t size(int64_t row) const noexcept {
+    return offsets.as<int64_t>()[row + 1] - offsets.as<int64_t>()[row];
+  }
 };
 
 }  // namespace fastshard::pipeline

@@ -10,12 +10,15 @@ using ipc::Layout;
 
 int64_t value_width(const ipc::Field& field) {
   switch (field.layout) {
-    case Layout::kFixed: return field.byte_width;
+    case Layout::kFixed:
+      return field.byte_width;
     case Layout::kBits:
     case Layout::kBinary32:
     case Layout::kBinary64:
-    case Layout::kBinaryView: return 1;
-    default: return 0;
+    case Layout::kBinaryView:
+      return 1;
+    default:
+      return 0;
   }
 }
 
@@ -82,7 +85,8 @@ Column reorder(const Column& column, std::span<const int64_t> order, BufferPool&
   if (column.has_nulls) {
     out.valid = pool.lease(order.size());
     for (size_t i = 0; i < order.size(); ++i) out.valid.data()[i] = column.valid.data()[order[i]];
-    out.has_nulls = std::any_of(out.valid.data(), out.valid.data() + order.size(), [](std::byte valid) { return valid == std::byte{0}; });
+    out.has_nulls = std::any_of(out.valid.data(), out.valid.data() + order.size(),
+                                [](std::byte valid) { return valid == std::byte{0}; });
   }
   std::vector<int64_t> child_order;
   if (!column.offsets.empty()) {
@@ -93,7 +97,9 @@ Column reorder(const Column& column, std::span<const int64_t> order, BufferPool&
     if (column.children.empty()) {
       out.data = pool.lease(static_cast<size_t>(offsets[order.size()]));
       for (size_t i = 0; i < order.size(); ++i) {
-        if (column.size(order[i]) != 0) std::memcpy(out.data.data() + offsets[i], column.data.data() + column.begin(order[i]), static_cast<size_t>(column.size(order[i])));
+        if (column.size(order[i]) != 0)
+          std::memcpy(out.data.data() + offsets[i], column.data.data() + column.begin(order[i]),
+                      static_cast<size_t>(column.size(order[i])));
       }
       return out;
     }
@@ -111,7 +117,8 @@ Column reorder(const Column& column, std::span<const int64_t> order, BufferPool&
     child_order.assign(order.begin(), order.end());
   } else if (const auto width = static_cast<size_t>(value_width(*column.field)); width > 0) {
     out.data = pool.lease(order.size() * width);
-    for (size_t i = 0; i < order.size(); ++i) std::memcpy(out.data.data() + i * width, column.data.data() + static_cast<size_t>(order[i]) * width, width);
+    for (size_t i = 0; i < order.size(); ++i)
+      std::memcpy(out.data.data() + i * width, column.data.data() + static_cast<size_t>(order[i]) * width, width);
   }
   for (const Column& child : column.children) out.children.push_back(reorder(child, child_order, pool));
   return out;

@@ -53,7 +53,8 @@ int64_t nulls_below(const ArrayView& view, int64_t first, int64_t count) {
       nulls += nulls_at_and_below(view.children[0], row * view.field->list_size, view.field->list_size);
     } else {
       ipc::ValueRange range;
-      if (value_range(view, row, view.children[0].length, range)) nulls += nulls_at_and_below(view.children[0], range.begin, range.size);
+      if (value_range(view, row, view.children[0].length, range))
+        nulls += nulls_at_and_below(view.children[0], range.begin, range.size);
     }
   }
   return nulls;
@@ -82,10 +83,11 @@ int64_t raw_bytes(const ipc::BatchLayout& layout, ByteSpan body) {
   for (const ipc::BufferExtent& buffer : layout.buffers) {
     int64_t length = buffer.length;
     if (length != 0 && layout.compression != ipc::Compression::kNone) {
-      length = ipc::uncompressed_length(body.subspan(static_cast<size_t>(buffer.offset), static_cast<size_t>(buffer.length)),
-                                        layout.compression);
+      length = ipc::uncompressed_length(
+          body.subspan(static_cast<size_t>(buffer.offset), static_cast<size_t>(buffer.length)), layout.compression);
     }
-    if (!checked_add(sum, length, sum)) throw Error(ErrorKind::kCorrupt, "compressed_length", "impossible uncompressed size");
+    if (!checked_add(sum, length, sum))
+      throw Error(ErrorKind::kCorrupt, "compressed_length", "impossible uncompressed size");
   }
   return sum;
 }
@@ -95,7 +97,8 @@ IndexedBlock index_block(ByteSpan file, const ipc::BlockExtent& extent, FileInde
   block.extent = extent;
   const ipc::BatchLayout layout = ipc::parse_block(file, extent, index.schema);
   block.rows = layout.rows;
-  const ByteSpan metadata = file.subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.metadata_bytes));
+  const ByteSpan metadata =
+      file.subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.metadata_bytes));
   const ByteSpan body =
       file.subspan(static_cast<size_t>(extent.offset + extent.metadata_bytes), static_cast<size_t>(extent.body_bytes));
   block.metadata_hash = xxh3_64(metadata);
@@ -107,7 +110,8 @@ IndexedBlock index_block(ByteSpan file, const ipc::BlockExtent& extent, FileInde
     ipc::check_values(loaded.view);
     add_statistics(loaded.view, index.columns[column]);
   }
-  if (!checked_add(index.rows, block.rows, index.rows)) throw Error(ErrorKind::kCorrupt, "node_length", "impossible number of rows");
+  if (!checked_add(index.rows, block.rows, index.rows))
+    throw Error(ErrorKind::kCorrupt, "node_length", "impossible number of rows");
   index.raw_bytes += raw_bytes(layout, body);
   return block;
 }
@@ -151,11 +155,14 @@ void add_statistics(const ArrayView& view, ColumnStats& stats) {
     case Layout::kList32:
     case Layout::kList64:
     case Layout::kListView32:
-    case Layout::kListView64: add_lengths(view, stats); break;
+    case Layout::kListView64:
+      add_lengths(view, stats);
+      break;
     case Layout::kFixedList:
       if (count_nulls(view, 0, view.length) < view.length) add_length(view.field->list_size, stats);
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -173,10 +180,12 @@ FileIndex index_file(const std::string& path, const std::string& name, ipc::File
       try {
         const ipc::BlockExtent& extent = outline.blocks[i];
         index.blocks.push_back(index_block(file.bytes(), extent, index));
-        file.release(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.metadata_bytes + extent.body_bytes));
+        file.release(static_cast<size_t>(extent.offset),
+                     static_cast<size_t>(extent.metadata_bytes + extent.body_bytes));
       } catch (const Error& error) {
         throw Error(error.kind(), error.code(),
-                    "block " + std::to_string(i) + " at offset " + std::to_string(outline.blocks[i].offset) + ": " + error.what());
+                    "block " + std::to_string(i) + " at offset " + std::to_string(outline.blocks[i].offset) + ": " +
+                        error.what());
       }
     }
   } catch (const Error& error) {

@@ -1,4 +1,5 @@
-// Reads one Arrow IPC file whole, checks all of its structure, and says what the tables of docs/format.md hold about it.
+// Reads one Arrow IPC file whole, checks all of its structure, and says what the tables of docs/format.md hold about
+// it.
 #pragma once
 
 #include <cstdint>

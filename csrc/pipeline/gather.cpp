@@ -66,25 +66,33 @@ class Gatherer {
     }
     if (const GatherStatus status = gather_validity(runs, column); status != GatherStatus::kOk) return status;
     switch (field.layout) {
-      case Layout::kNull: break;
-      case Layout::kBits: return gather_bits(runs, column);
-      case Layout::kFixed: return gather_fixed(runs, column);
+      case Layout::kNull:
+        break;
+      case Layout::kBits:
+        return gather_bits(runs, column);
+      case Layout::kFixed:
+        return gather_fixed(runs, column);
       case Layout::kBinary32:
       case Layout::kBinary64:
-      case Layout::kBinaryView: return gather_binary(runs, column);
+      case Layout::kBinaryView:
+        return gather_binary(runs, column);
       case Layout::kList32:
       case Layout::kList64:
       case Layout::kListView32:
-      case Layout::kListView64: return gather_list(runs, column);
-      case Layout::kFixedList: return gather_fixed_list(runs, column);
-      case Layout::kStruct: return gather_struct(runs, column);
+      case Layout::kListView64:
+        return gather_list(runs, column);
+      case Layout::kFixedList:
+        return gather_fixed_list(runs, column);
+      case Layout::kStruct:
+        return gather_struct(runs, column);
     }
     return GatherStatus::kOk;
   }
 
  private:
   GatherStatus gather_validity(std::span<const Run> runs, Column& column) {
-    if (std::none_of(runs.begin(), runs.end(), [](const Run& run) { return run.view->validity != nullptr; })) return GatherStatus::kOk;
+    if (std::none_of(runs.begin(), runs.end(), [](const Run& run) { return run.view->validity != nullptr; }))
+      return GatherStatus::kOk;
     column.valid = pool_.lease(static_cast<size_t>(column.length));
     std::byte* out = column.valid.data();
     unsigned all = 1;
@@ -108,7 +116,8 @@ class Gatherer {
     std::byte* out = column.data.data();
     const bool read = run_guarded([&] {
       for (const Run& run : runs) {
-        for (int64_t row = run.first; row < run.first + run.count; ++row) *out++ = static_cast<std::byte>(bit_at(run.view->values, row) ? 1 : 0);
+        for (int64_t row = run.first; row < run.first + run.count; ++row)
+          *out++ = static_cast<std::byte>(bit_at(run.view->values, row) ? 1 : 0);
       }
     });
     return read ? GatherStatus::kOk : GatherStatus::kVanished;
@@ -209,7 +218,8 @@ class Gatherer {
     child_runs.reserve(runs.size());
     for (const Run& run : runs) child_runs.push_back({&run.view->children[0], run.first * size, run.count * size});
     column.children.resize(1);
-    return gather_column(column.field->children[0], child_runs, static_cast<int64_t>(bytes_of(column.length, size)), column.children[0]);
+    return gather_column(column.field->children[0], child_runs, static_cast<int64_t>(bytes_of(column.length, size)),
+                         column.children[0]);
   }
 
   GatherStatus gather_struct(std::span<const Run> runs, Column& column) {
@@ -217,7 +227,8 @@ class Gatherer {
     column.children.resize(column.field->children.size());
     for (size_t child = 0; child < column.children.size(); ++child) {
       for (size_t i = 0; i < runs.size(); ++i) child_runs[i].view = &runs[i].view->children[child];
-      const GatherStatus status = gather_column(column.field->children[child], child_runs, column.length, column.children[child]);
+      const GatherStatus status =
+          gather_column(column.field->children[child], child_runs, column.length, column.children[child]);
       if (status != GatherStatus::kOk) return status;
     }
     return GatherStatus::kOk;
@@ -239,15 +250,24 @@ GatherStatus gather_plain(std::span<const std::byte* const> sources, int64_t wid
   const size_t count = sources.size();
   const bool read = run_guarded([&] {
     switch (width) {
-      case 1: return copy_rows<1>(from, count, out);
-      case 2: return copy_rows<2>(from, count, out);
-      case 4: return copy_rows<4>(from, count, out);
-      case 8: return copy_rows<8>(from, count, out);
-      case 16: return copy_rows<16>(from, count, out);
-      case 32: return copy_rows<32>(from, count, out);
-      case 64: return copy_rows<64>(from, count, out);
-      case 128: return copy_rows<128>(from, count, out);
-      default: return copy_wide_rows(from, count, static_cast<size_t>(width), out);
+      case 1:
+        return copy_rows<1>(from, count, out);
+      case 2:
+        return copy_rows<2>(from, count, out);
+      case 4:
+        return copy_rows<4>(from, count, out);
+      case 8:
+        return copy_rows<8>(from, count, out);
+      case 16:
+        return copy_rows<16>(from, count, out);
+      case 32:
+        return copy_rows<32>(from, count, out);
+      case 64:
+        return copy_rows<64>(from, count, out);
+      case 128:
+        return copy_rows<128>(from, count, out);
+      default:
+        return copy_wide_rows(from, count, static_cast<size_t>(width), out);
     }
   });
   return read ? GatherStatus::kOk : GatherStatus::kVanished;

@@ -29,6 +29,7 @@ enum class GatherStatus {
 [[nodiscard]] GatherStatus gather(const ipc::Field& field, std::span<const Run> runs, BufferPool& pool, Column& column);
 
 // Rows of constant width: row i of `out` is the `width` bytes at sources[i]. Prefetches ahead of the copies.
-[[nodiscard]] GatherStatus gather_plain(std::span<const std::byte* const> sources, int64_t width, std::byte* out) noexcept;
+[[nodiscard]] GatherStatus gather_plain(std::span<const std::byte* const> sources, int64_t width,
+                                        std::byte* out) noexcept;
 
 }  // namespace fastshard::pipeline

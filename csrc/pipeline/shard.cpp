@@ -48,13 +48,15 @@ Shard::Shard(const Context& context, const std::string& root, const ShardTable& 
       block_rows_(table.block_rows(shard)),
       open_(table_.blocks.size()),
       plain_(context.schema->fields.size()) {
-  if (block_rows_ > INT32_MAX || table.rows(shard) > INT32_MAX) block_rows_ = 0;  // the reciprocal is exact below 2^32 only
+  if (block_rows_ > INT32_MAX || table.rows(shard) > INT32_MAX)
+    block_rows_ = 0;  // the reciprocal is exact below 2^32 only
   if (block_rows_ > 1) reciprocal_ = ~uint64_t{0} / static_cast<uint64_t>(block_rows_) + 1;
   file_ = io::MappedFile(root + "/" + name_, name_);
   const auto found = static_cast<int64_t>(file_.bytes().size());
   if (found != table.bytes(shard)) {
     throw Error(ErrorKind::kCorrupt, "shard_size",
-                name_ + ": the file has " + std::to_string(found) + " bytes, the index says " + std::to_string(table.bytes(shard)) +
+                name_ + ": the file has " + std::to_string(found) + " bytes, the index says " +
+                    std::to_string(table.bytes(shard)) +
                     ": it was cut short or replaced; restore the file, or convert the source again");
   }
   context_.counters->shards_opened.fetch_add(1, std::memory_order_relaxed);
@@ -67,35 +69,42 @@ Shard::~Shard() {
 BlockPlace Shard::locate_irregular(int64_t row) const noexcept {
   const auto after = std::upper_bound(table_.blocks.begin(), table_.blocks.end(), row,
                                       [](int64_t value, const BlockEntry& entry) { return value < entry.first_row; });
-  const auto block = static_cast<size_t>(after - table_.blocks.begin()) - 1;  // of equal first rows the last: blocks may be empty
+  const auto block =
+      static_cast<size_t>(after - table_.blocks.begin()) - 1;  // of equal first rows the last: blocks may be empty
   return {static_cast<uint32_t>(block), row - table_.blocks[block].first_row};
 }
 
 ByteSpan Shard::body(size_t block) const noexcept {
   const ipc::BlockExtent& extent = table_.blocks[block].extent;
-  return file_.bytes().subspan(static_cast<size_t>(extent.offset + extent.metadata_bytes), static_cast<size_t>(extent.body_bytes));
+  return file_.bytes().subspan(static_cast<size_t>(extent.offset + extent.metadata_bytes),
+                               static_cast<size_t>(extent.body_bytes));
 }
 
 std::string Shard::where(size_t block) const {
-  return name_ + ": block " + std::to_string(block) + " at offset " + std::to_string(table_.blocks[block].extent.offset) + ": ";
+  return name_ + ": block " + std::to_string(block) + " at offset " +
+         std::to_string(table_.blocks[block].extent.offset) + ": ";
 }
 
 void Shard::throw_vanished() const {
-  throw Error(ErrorKind::kIo, "vanished",
-              name_ + ": the bytes of the file could not be read: it was truncated while it was open, or its device failed; "
-                      "restore the file and open the data set again");
+  throw Error(
+      ErrorKind::kIo, "vanished",
+      name_ +
+          ": the bytes of the file could not be read: it was truncated while it was open, or its device failed; "
+          "restore the file and open the data set again");
 }
 
 Shard::OpenBlock& Shard::open_block(size_t block) {
   if (open_[block]) return *open_[block];
   const BlockEntry& entry = table_.blocks[block];
-  const ByteSpan mapped = file_.bytes().subspan(static_cast<size_t>(entry.extent.offset), static_cast<size_t>(entry.extent.metadata_bytes));
+  const ByteSpan mapped =
+      file_.bytes().subspan(static_cast<size_t>(entry.extent.offset), static_cast<size_t>(entry.extent.metadata_bytes));
   std::vector<std::byte> metadata(mapped.size());
-  if (!metadata.empty() && !run_guarded([&] { std::memcpy(metadata.data(), mapped.data(), mapped.size()); })) throw_vanished();
+  if (!metadata.empty() && !run_guarded([&] { std::memcpy(metadata.data(), mapped.data(), mapped.size()); }))
+    throw_vanished();
   if (const uint64_t found = xxh3_64(metadata); found != entry.metadata_hash) {
     throw Error(ErrorKind::kCorrupt, "metadata_hash",
-                where(block) + "xxh3 of its metadata is " + hex(found) + ", the index says " + hex(entry.metadata_hash) +
-                    "; run \"fastshard verify\" or restore the file");
+                where(block) + "xxh3 of its metadata is " + hex(found) + ", the index says " +
+                    hex(entry.metadata_hash) + "; run \"fastshard verify\" or restore the file");
   }
   try {
     const ipc::Message message = ipc::parse_message(metadata);
@@ -120,8 +129,8 @@ void Shard::compare(size_t block, size_t column, uint64_t found) {
   const uint64_t expected = table_.column_hashes[block * columns + column];
   if (found == expected) return;
   throw Error(ErrorKind::kCorrupt, "column_hash",
-              where(block) + "xxh3 of column '" + context_.schema->fields[column].name + "' is " + hex(found) + ", the index says " +
-                  hex(expected) + "; run \"fastshard verify\" or restore the file");
+              where(block) + "xxh3 of column '" + context_.schema->fields[column].name + "' is " + hex(found) +
+                  ", the index says " + hex(expected) + "; run \"fastshard verify\" or restore the file");
 }
 
 void Shard::check_in_place(const OpenBlock& open, size_t block, size_t column) {
@@ -165,7 +174,8 @@ ColumnRef Shard::column(size_t block, size_t column, DecodedCache& cache) {
       std::unique_ptr<const ipc::LoadedColumn>& loaded = open.loaded[column];
       if (!loaded) {
         if (context_.check_columns) check_in_place(open, block, column);
-        loaded = std::make_unique<const ipc::LoadedColumn>(ipc::load_column(open.layout, body(block), 0, *context_.schema, column));
+        loaded = std::make_unique<const ipc::LoadedColumn>(
+            ipc::load_column(open.layout, body(block), 0, *context_.schema, column));
         const ipc::ArrayView& view = loaded->view;
         remember_plain(block, column, is_plain(view) ? innermost_values(view) : kNotPlain);
       }
@@ -184,6 +194,15 @@ ColumnRef Shard::column(size_t block, size_t column, DecodedCache& cache) {
     if (std::string_view(error.what()).starts_with(name_)) throw;
     throw Error(error.kind(), error.code(), where(block) + error.what());
   }
+}
+
+void Shard::check(size_t block, size_t column) {
+  const OpenBlock* open = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    open = &open_block(block);
+  }
+  check_in_place(*open, block, column);
 }
 
 void Shard::check_values(size_t block, size_t column_index, DecodedCache& cache) {

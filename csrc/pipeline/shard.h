@@ -1,8 +1,8 @@
 // One open shard: its mapping, its block entries, and the columns of blocks that were asked for so far.
 //
 // Mapped bytes can change or vanish while we hold them. So: metadata and compressed extents are copied (under a fault
-// guard) before they are checked and parsed; uncompressed columns are hashed under a guard and then only addressed. Whoever
-// reads values through a view does so under a guard of its own and checks value offsets where it uses them.
+// guard) before they are checked and parsed; uncompressed columns are hashed under a guard and then only addressed.
+// Whoever reads values through a view does so under a guard of its own and checks value offsets where it uses them.
 //
 // Thread-safe. Views of uncompressed columns live as long as the shard; compressed ones as long as their reference.
 #pragma once
@@ -58,16 +58,21 @@ class Shard {
   [[nodiscard]] BlockPlace locate(int64_t row) const noexcept {
     if (block_rows_ == 0) return locate_irregular(row);
     // Exact: both are below 2^32, and reciprocal_ is ceil(2^64 / block_rows_).
-    const auto block = block_rows_ == 1 ? static_cast<uint64_t>(row)
-                                        : static_cast<uint64_t>((static_cast<unsigned __int128>(static_cast<uint64_t>(row)) * reciprocal_) >> 64);
+    const auto block =
+        block_rows_ == 1
+            ? static_cast<uint64_t>(row)
+            : static_cast<uint64_t>((static_cast<unsigned __int128>(static_cast<uint64_t>(row)) * reciprocal_) >> 64);
     return {static_cast<uint32_t>(block), row - static_cast<int64_t>(block) * block_rows_};
   }
 
   // The column of a block, checked. Throws.
   [[nodiscard]] ColumnRef column(size_t block, size_t column, DecodedCache& cache);
 
-  // First value of a column that lies in the mapping as rows of constant width without nulls; kNotPlain where it does not,
-  // null where that is not known yet (call `column`).
+  // Compares a column extent with its hash, in place.
+  void check(size_t block, size_t column);
+
+  // First value of a column that lies in the mapping as rows of constant width without nulls; kNotPlain where it does
+  // not, null where that is not known yet (call `column`).
   [[nodiscard]] const std::byte* plain_values(size_t block, size_t column) const noexcept {
     const auto* const values = plain_[column].load(std::memory_order_acquire);
     return values == nullptr ? nullptr : values[block].load(std::memory_order_acquire);

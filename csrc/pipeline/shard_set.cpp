@@ -12,7 +12,6 @@
 #include "base/fault_guard.h"
 #include "pipeline/column_edit.h"
 #include "pipeline/gather.h"
-#include "pipeline/verify.h"
 
 namespace fastshard::pipeline {
 namespace {
@@ -21,7 +20,8 @@ std::atomic<uint64_t> fork_generation{0};
 
 void watch_forks() {
   static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); }); });
+  std::call_once(
+      once, [] { pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); }); });
 }
 
 ShardTable read_table(const ShardSetOptions& options) {
@@ -32,7 +32,9 @@ ShardTable read_table(const ShardSetOptions& options) {
   }
   if (found != options.shard_table_hash) {
     throw Error(ErrorKind::kCorrupt, "table_hash",
-                options.shard_table + " (the shard table): its xxh3-128 is not what index.json says; restore the file, or convert the source again");
+                options.shard_table +
+                    " (the shard table): its xxh3-128 is not what index.json says; restore the file, or convert the "
+                    "source again");
   }
   return ShardTable::parse(file.bytes(), options.shard_table, options.rows, options.shards);
 }
@@ -89,7 +91,9 @@ struct ShardSet::State {
 };
 
 ShardSet::ShardSet(ShardSetOptions options)
-    : options_(std::move(options)), schema_(ipc::parse_schema_message(options_.schema_message)), table_(read_table(options_)) {
+    : options_(std::move(options)),
+      schema_(ipc::parse_schema_message(options_.schema_message)),
+      table_(read_table(options_)) {
   watch_forks();
   install_fault_handler();
   int64_t raw = 0;
@@ -133,14 +137,17 @@ BlockTable ShardSet::block_table(State& state, size_t shard) const {
     io::MappedFile file(options_.root + "/" + name, name);
     if (static_cast<int64_t>(file.bytes().size()) != options_.block_table_bytes) {
       throw Error(ErrorKind::kCorrupt, "table_size",
-                  name + " (the block table): the file has " + std::to_string(file.bytes().size()) + " bytes, index.json says " +
-                      std::to_string(options_.block_table_bytes));
+                  name + " (the block table): the file has " + std::to_string(file.bytes().size()) +
+                      " bytes, index.json says " + std::to_string(options_.block_table_bytes));
     }
     state.blocks_file = std::move(file);
   }
-  const auto where = [&] { return name + " (the block table): the entry of " + std::string(table_.path(shard)) + ": "; };
+  const auto where = [&] {
+    return name + " (the block table): the entry of " + std::string(table_.path(shard)) + ": ";
+  };
   const ByteSpan file = state.blocks_file.bytes();
-  if (!range_fits(static_cast<uint64_t>(table_.table_offset(shard)), static_cast<uint64_t>(table_.table_bytes(shard)), file.size())) {
+  if (!range_fits(static_cast<uint64_t>(table_.table_offset(shard)), static_cast<uint64_t>(table_.table_bytes(shard)),
+                  file.size())) {
     throw Error(ErrorKind::kCorrupt, "table_value", where() + "it lies outside the file");
   }
   std::vector<std::byte> message(static_cast<size_t>(table_.table_bytes(shard)));
@@ -148,7 +155,8 @@ BlockTable ShardSet::block_table(State& state, size_t shard) const {
     throw Error(ErrorKind::kIo, "vanished", where() + "the bytes could not be read");
   }
   if (xxh3_64(message) != table_.table_hash(shard)) {
-    throw Error(ErrorKind::kCorrupt, "table_hash", where() + "its xxh3 is not what the shard table says; restore the file, or convert the source again");
+    throw Error(ErrorKind::kCorrupt, "table_hash",
+                where() + "its xxh3 is not what the shard table says; restore the file, or convert the source again");
   }
   try {
     return BlockTable::parse(message, table_, shard, schema_.fields.size());
@@ -162,7 +170,8 @@ std::shared_ptr<Shard> ShardSet::shard(size_t number) {
   const std::lock_guard lock(state.mutex);
   const auto key = static_cast<uint32_t>(number);
   if (const auto found = state.open.find(key); found != state.open.end()) {
-    if (found->second.used != state.order.begin()) state.order.splice(state.order.begin(), state.order, found->second.used);
+    if (found->second.used != state.order.begin())
+      state.order.splice(state.order.begin(), state.order, found->second.used);
     return found->second.shard;
   }
   const Shard::Context context{&schema_, &counters_, options_.check_columns};
@@ -181,7 +190,8 @@ std::vector<Column> ShardSet::take(std::span<const int64_t> ids, std::span<const
   const auto rows = static_cast<uint64_t>(this->rows());
   for (const int64_t id : ids) {
     if (static_cast<uint64_t>(id) >= rows) {
-      throw Error(ErrorKind::kOutOfRange, "there is no sample " + std::to_string(id) + ": the data set has " + std::to_string(rows));
+      throw Error(ErrorKind::kOutOfRange,
+                  "there is no sample " + std::to_string(id) + ": the data set has " + std::to_string(rows));
     }
   }
   std::vector<Column> out;
@@ -193,7 +203,8 @@ std::vector<Column> ShardSet::take(std::span<const int64_t> ids, std::span<const
   // visited once, and put the rows into the order asked for at the end.
   std::vector<int64_t> order(ids.size());
   std::iota(order.begin(), order.end(), int64_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)]; });
   std::vector<int64_t> sorted(ids.size());
   for (size_t i = 0; i < order.size(); ++i) sorted[i] = ids[static_cast<size_t>(order[i])];
   std::vector<std::vector<Column>> parts(columns.size());
@@ -206,7 +217,8 @@ std::vector<Column> ShardSet::take(std::span<const int64_t> ids, std::span<const
   }
   std::vector<int64_t> place(ids.size());
   for (size_t i = 0; i < order.size(); ++i) place[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
-  for (std::vector<Column>& column_parts : parts) out.push_back(reorder(concatenate(std::move(column_parts), pool()), place, pool()));
+  for (std::vector<Column>& column_parts : parts)
+    out.push_back(reorder(concatenate(std::move(column_parts), pool()), place, pool()));
   return out;
 }
 
@@ -221,7 +233,8 @@ size_t ShardSet::part_length(std::span<const int64_t> ids, std::span<const uint3
     const int64_t block_count = table_.blocks(place.shard);
     const int64_t block_rows = std::max<int64_t>(1, table_.rows(place.shard) / block_count);
     const auto block = static_cast<uint64_t>(place.row / block_rows);
-    if (table_.raw_bytes(place.shard) > table_.bytes(place.shard) && blocks.insert((uint64_t{place.shard} << 32) | block).second) {
+    if (table_.raw_bytes(place.shard) > table_.bytes(place.shard) &&
+        blocks.insert((uint64_t{place.shard} << 32) | block).second) {
       bytes += table_.raw_bytes(place.shard) / block_count / (all_columns ? 1 : 2);
       if (bytes > static_cast<int64_t>(options_.cache_bytes) && i > 0) return i;
     }
@@ -261,11 +274,13 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
     for (const std::shared_ptr<Shard>& shard : taken.shards) {
       struct stat present;
       const bool there = ::stat((options_.root + "/" + shard->name()).c_str(), &present) == 0;
-      if (status == GatherStatus::kVanished && (!there || present.st_size != table_.bytes(shard->number()))) shard->throw_vanished();
+      if (status == GatherStatus::kVanished && (!there || present.st_size != table_.bytes(shard->number())))
+        shard->throw_vanished();
     }
     if (status == GatherStatus::kVanished) taken.shards.front()->throw_vanished();
     for (const Located& row : taken.rows) taken.shards[row.shard]->check_values(row.block, column, state.cache);
-    throw Error(ErrorKind::kCorrupt, "offsets", "column '" + schema_.fields[column].name + "' held a broken value while it was read");
+    throw Error(ErrorKind::kCorrupt, "offsets",
+                "column '" + schema_.fields[column].name + "' held a broken value while it was read");
   };
 
   const bool in_order = consecutive(ids);
@@ -288,7 +303,8 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
     }
     if (plain) {
       std::byte* const into = make_plain(field, static_cast<int64_t>(ids.size()), *state.pool, result);
-      if (const GatherStatus status = gather_plain(sources, width, into); status != GatherStatus::kOk) fail(status, column);
+      if (const GatherStatus status = gather_plain(sources, width, into); status != GatherStatus::kOk)
+        fail(status, column);
       continue;
     }
     std::vector<ColumnRef> held;
@@ -313,11 +329,12 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
         runs.push_back({view, row.row, 1});
       }
     }
-    if (const GatherStatus status = gather(field, runs, *state.pool, result); status != GatherStatus::kOk) fail(status, column);
+    if (const GatherStatus status = gather(field, runs, *state.pool, result); status != GatherStatus::kOk)
+      fail(status, column);
   }
 }
 
-std::vector<std::string> ShardSet::verify(size_t number) {
+std::vector<ShardFault> ShardSet::verify(size_t number) {
   install_fault_handler();
   State& state = this->state();
   BlockTable blocks;
@@ -325,9 +342,17 @@ std::vector<std::string> ShardSet::verify(size_t number) {
     const std::lock_guard lock(state.mutex);
     blocks = block_table(state, number);
   } catch (const Error& error) {
-    return {error.what()};
+    return {{error.code(), error.what()}};
   }
   return verify_shard(options_.root, schema_, table_, number, blocks);
+}
+
+void ShardSet::check(size_t number, std::span<const uint32_t> columns) {
+  install_fault_handler();
+  const std::shared_ptr<Shard> checked = shard(number);
+  for (size_t block = 0; block < checked->blocks(); ++block) {
+    for (const uint32_t column : columns) checked->check(block, column);
+  }
 }
 
 Stats ShardSet::stats() {

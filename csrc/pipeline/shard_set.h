@@ -1,7 +1,8 @@
 // All shards of one data set, opened as they are needed, at most `max_open` at a time.
 //
-// Thread-safe. After a fork the child begins with nothing open: what the parent held (and the state of its locks) is left
-// alone. Rows are asked for by id; a call pins the shards it reads, so that no eviction can take them away under it.
+// Thread-safe. After a fork the child begins with nothing open: what the parent held (and the state of its locks) is
+// left alone. Rows are asked for by id; a call pins the shards it reads, so that no eviction can take them away under
+// it.
 #pragma once
 
 #include <atomic>
@@ -19,6 +20,7 @@
 #include "pipeline/decoded_cache.h"
 #include "pipeline/shard.h"
 #include "pipeline/tables.h"
+#include "pipeline/verify.h"
 
 namespace fastshard::pipeline {
 
@@ -71,7 +73,10 @@ class ShardSet {
   [[nodiscard]] static uint64_t generation() noexcept;
 
   // Every fault of one shard: size, hash, outline against the index, each block, each value. Empty where it is whole.
-  [[nodiscard]] std::vector<std::string> verify(size_t shard);
+  [[nodiscard]] std::vector<ShardFault> verify(size_t shard);
+
+  // Compares the hashes of all blocks of a shard's columns, decompressing nothing. Throws at the first that differs.
+  void check(size_t shard, std::span<const uint32_t> columns);
 
   [[nodiscard]] Stats stats();
   // Drops what is open. Later calls open again.

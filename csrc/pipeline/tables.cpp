@@ -17,10 +17,12 @@ using ipc::Type;
 // One column of a table by name: present, of the expected type, without nulls.
 class TableColumn {
  public:
-  TableColumn(const ipc::Schema& schema, const ipc::BatchLayout& layout, ByteSpan body, const std::string& name, Type type) {
+  TableColumn(const ipc::Schema& schema, const ipc::BatchLayout& layout, ByteSpan body, const std::string& name,
+              Type type) {
     for (size_t i = 0; i < schema.fields.size(); ++i) {
       if (schema.fields[i].name != name) continue;
-      if (schema.fields[i].type != type) corrupt("table_schema", "its column '" + name + "' is " + schema.fields[i].type_name());
+      if (schema.fields[i].type != type)
+        corrupt("table_schema", "its column '" + name + "' is " + schema.fields[i].type_name());
       loaded_ = ipc::load_column(layout, body, 0, schema, i);
       for (int64_t row = 0; row < loaded_.view.length; ++row) {
         if (!loaded_.view.valid(row)) corrupt("table_schema", "its column '" + name + "' has a null");
@@ -52,7 +54,8 @@ bool is_safe_path(std::string_view path) {
 }
 
 int64_t in_range(int64_t value, int64_t low, const char* what, size_t shard) {
-  if (value < low) corrupt("table_value", "shard " + std::to_string(shard) + " has " + std::to_string(value) + " " + what);
+  if (value < low)
+    corrupt("table_value", "shard " + std::to_string(shard) + " has " + std::to_string(value) + " " + what);
   return value;
 }
 
@@ -66,7 +69,8 @@ ipc::Schema block_table_schema(size_t columns) {
     return field;
   };
   ipc::Schema schema;
-  for (const char* name : {"offset", "metadata_bytes", "body_bytes", "rows"}) schema.fields.push_back(fixed(name, Type::kInt64));
+  for (const char* name : {"offset", "metadata_bytes", "body_bytes", "rows"})
+    schema.fields.push_back(fixed(name, Type::kInt64));
   schema.fields.push_back(fixed("metadata_hash", Type::kUInt64));
   ipc::Field hashes;
   hashes.name = "column_hashes";
@@ -85,7 +89,9 @@ void ShardTable::append(const ipc::Outline& outline, ByteSpan file, size_t block
   const ipc::BatchLayout layout = ipc::parse_block(file, extent, outline.schema);
   const ByteSpan body =
       file.subspan(static_cast<size_t>(extent.offset + extent.metadata_bytes), static_cast<size_t>(extent.body_bytes));
-  const auto column = [&](const char* column_name, Type type) { return TableColumn(outline.schema, layout, body, column_name, type); };
+  const auto column = [&](const char* column_name, Type type) {
+    return TableColumn(outline.schema, layout, body, column_name, type);
+  };
   const TableColumn path = column("path", Type::kUtf8);
   const TableColumn rows = column("rows", Type::kInt64);
   const TableColumn bytes = column("bytes", Type::kInt64);
@@ -101,9 +107,11 @@ void ShardTable::append(const ipc::Outline& outline, ByteSpan file, size_t block
     const size_t shard = size();
     ipc::ValueRange range;
     if (!value_range(path.view(), row, path.view().data_bytes, range)) corrupt("table_value", "its paths are broken");
-    const std::string_view text(reinterpret_cast<const char*>(path.view().values) + range.begin, static_cast<size_t>(range.size));
+    const std::string_view text(reinterpret_cast<const char*>(path.view().values) + range.begin,
+                                static_cast<size_t>(range.size));
     if (!is_safe_path(text)) {
-      corrupt("table_path", "the path of shard " + std::to_string(shard) + " is not relative to the data set: '" + std::string(text) + "'");
+      corrupt("table_path", "the path of shard " + std::to_string(shard) + " is not relative to the data set: '" +
+                                std::string(text) + "'");
     }
     paths_.append(text);
     path_end_.push_back(paths_.size());
@@ -131,8 +139,9 @@ ShardTable ShardTable::parse(ByteSpan file, const std::string& name, int64_t row
     ShardTable table;
     for (size_t block = 0; block < outline.blocks.size(); ++block) table.append(outline, file, block, name);
     if (static_cast<int64_t>(table.size()) != shards || table.total_rows() != rows) {
-      corrupt("table_totals", "it has " + std::to_string(table.size()) + " shards of " + std::to_string(table.total_rows()) +
-                                  " rows, index.json says " + std::to_string(shards) + " of " + std::to_string(rows));
+      corrupt("table_totals", "it has " + std::to_string(table.size()) + " shards of " +
+                                  std::to_string(table.total_rows()) + " rows, index.json says " +
+                                  std::to_string(shards) + " of " + std::to_string(rows));
     }
     return table;
   } catch (const Error& error) {
@@ -185,7 +194,8 @@ BlockTable BlockTable::parse(ByteSpan message, const ShardTable& shards, size_t 
   const ByteSpan body = message.subspan(static_cast<size_t>(parsed.metadata_bytes));
   if (layout.compression != ipc::Compression::kNone) corrupt("table_schema", "it is compressed");
   if (layout.rows != shards.blocks(shard)) {
-    corrupt("table_totals", "it has " + std::to_string(layout.rows) + " blocks, the shard table says " + std::to_string(shards.blocks(shard)));
+    corrupt("table_totals", "it has " + std::to_string(layout.rows) + " blocks, the shard table says " +
+                                std::to_string(shards.blocks(shard)));
   }
   const auto column = [&](const char* name, Type type) { return TableColumn(schema, layout, body, name, type); };
   const TableColumn offset = column("offset", Type::kInt64);
@@ -209,8 +219,10 @@ BlockTable BlockTable::parse(ByteSpan message, const ShardTable& shards, size_t 
     const ipc::BlockExtent& extent = entry.extent;
     if (extent.offset < 0 || extent.metadata_bytes < 0 || extent.body_bytes < 0 ||
         !range_fits(static_cast<uint64_t>(extent.offset), static_cast<uint64_t>(extent.metadata_bytes), file_bytes) ||
-        !range_fits(static_cast<uint64_t>(extent.offset + extent.metadata_bytes), static_cast<uint64_t>(extent.body_bytes), file_bytes)) {
-      corrupt("table_value", "block " + std::to_string(row) + " lies outside the shard's " + std::to_string(file_bytes) + " bytes");
+        !range_fits(static_cast<uint64_t>(extent.offset + extent.metadata_bytes),
+                    static_cast<uint64_t>(extent.body_bytes), file_bytes)) {
+      corrupt("table_value",
+              "block " + std::to_string(row) + " lies outside the shard's " + std::to_string(file_bytes) + " bytes");
     }
     const bool last = row + 1 == layout.rows;
     if (entry.rows < 0 || (regular != 0 && (last ? entry.rows < 1 || entry.rows > regular : entry.rows != regular)) ||
@@ -221,7 +233,8 @@ BlockTable BlockTable::parse(ByteSpan message, const ShardTable& shards, size_t 
     table.blocks.push_back(entry);
   }
   if (first_row != shards.rows(shard)) {
-    corrupt("table_totals", "its blocks have " + std::to_string(first_row) + " rows, the shard table says " + std::to_string(shards.rows(shard)));
+    corrupt("table_totals", "its blocks have " + std::to_string(first_row) + " rows, the shard table says " +
+                                std::to_string(shards.rows(shard)));
   }
   const size_t count = table.blocks.size() * columns;
   table.column_hashes.resize(count);

@@ -1,0 +1,70 @@
+"""Types of the native core. Private: its names may change at any release."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+_Int64 = npt.NDArray[np.int64]
+_UInt64 = npt.NDArray[np.uint64]
+
+def fault_codes() -> list[str]: ...
+def xxh3_64(buffer: Buffer) -> int: ...
+def xxh3_128(buffer: Buffer) -> bytes: ...
+def xxh3_128_file(path: str) -> bytes: ...
+
+class IndexedFile:
+    schema_ipc: bytes
+    rows: int
+    bytes: int
+    raw_bytes: int
+    blocks: int
+    block_rows: int
+    hash: bytes  # type: ignore[valid-type]
+    offset: _Int64
+    metadata_bytes: _Int64
+    body_bytes: _Int64
+    rows_of_block: _Int64
+    metadata_hash: _UInt64
+    column_hashes: _UInt64
+    columns: list[tuple[int, int, int | None, int | None]]
+
+def index_file(path: str, *, kind: Literal["auto", "file", "stream"] = "auto") -> IndexedFile: ...
+
+class Projection: ...
+
+class ShardSet:
+    def __init__(
+        self,
+        *,
+        root: str,
+        shard_table: str,
+        block_table: str,
+        shard_table_hash: bytes,
+        block_table_bytes: int,
+        rows: int,
+        shards: int,
+        schema_ipc: bytes,
+        check_columns: bool,
+        cache_bytes: int,
+        max_open: int,
+    ) -> None: ...
+    rows: int
+    shards: int
+    fields: list[dict[str, Any]]
+    def projection(self, columns: Sequence[int], forms: tuple[Any, ...]) -> Projection: ...
+    def take(self, ids: _Int64, projection: Projection) -> list[Any]: ...
+    def sampler(self, projection: Projection) -> Any: ...
+    def shard_rows(self) -> _Int64: ...
+    def shard_blocks(self) -> _Int64: ...
+    def shard_block_rows(self) -> _Int64: ...
+    def shard_bytes(self) -> _Int64: ...
+    def shard_path(self, shard: int) -> str: ...
+    def locate(self, id: int) -> tuple[int, int]: ...
+    def fingerprint(self) -> bytes: ...
+    def verify(self, shard: int) -> list[tuple[str, str]]: ...
+    def check(self, shard: int, columns: Sequence[int]) -> None: ...
+    def stats(self) -> dict[str, int]: ...
+    def close(self) -> None: ...

@@ -1,0 +1,391 @@
+"""Which form each column takes in a sample and in a batch: decided once, from field, statistics and options.
+
+docs/types.md is the table of it. The native core only makes the objects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fastshard._index import ColumnStats
+from fastshard.errors import InvalidError
+
+__all__ = ["BFLOAT16", "DTYPE_NAMES", "ColumnForm", "FormOptions", "choose_forms"]
+
+BFLOAT16 = "fastshard.bfloat16"
+_FIXED_TENSOR = "arrow.fixed_shape_tensor"
+_VARIABLE_TENSOR = "arrow.variable_shape_tensor"
+_LISTS = frozenset({"list", "large_list", "list_view", "large_list_view"})
+_TEXT = frozenset({"utf8", "large_utf8", "utf8_view"})
+_BINARY = frozenset({"binary", "large_binary", "binary_view", "fixed_size_binary"})
+_DTYPES = {
+    "bool": np.bool_,
+    "int8": np.int8,
+    "int16": np.int16,
+    "int32": np.int32,
+    "int64": np.int64,
+    "uint8": np.uint8,
+    "uint16": np.uint16,
+    "uint32": np.uint32,
+    "uint64": np.uint64,
+    "float16": np.float16,
+    "float32": np.float32,
+    "float64": np.float64,
+    "date32": np.int32,
+    "date64": np.int64,
+    "time32": np.int32,
+    "time64": np.int64,
+    "timestamp": np.int64,
+    "duration": np.int64,
+    "interval_months": np.int32,
+}
+
+Kind = Literal["array", "text", "bytes", "ragged", "tensors", "struct", "object"]
+
+
+@dataclass(frozen=True, slots=True)
+class FormOptions:
+    """How columns are delivered.
+
+    Attributes:
+        lists: "auto": list columns of one constant length (by the index) become arrays; "ragged": never.
+        tensors: Per list column (dtype, shape): it must have that shape, and is cast to that dtype.
+        cast: Per column name, or per dtype name, the dtype to deliver.
+        fill_null: Per column the value that stands in for null.
+        null_masks: True adds a bool column NAME__valid for each column with nulls that is delivered as an array.
+    """
+
+    lists: Literal["auto", "ragged"] = "auto"
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    cast: Mapping[str, str] = field(default_factory=dict)
+    fill_null: Mapping[str, Any] = field(default_factory=dict)
+    null_masks: bool = False
+
+    def __post_init__(self) -> None:
+        if self.lists not in ("auto", "ragged"):
+            raise InvalidError(f"lists is 'auto' or 'ragged', not {self.lists!r}")
+        for name, pin in self.tensors.items():
+            if not isinstance(pin, Sequence) or isinstance(pin, str) or len(pin) != 2:
+                raise InvalidError(
+                    f"tensors[{name!r}] is (dtype, shape), as in ('float32', (16,)), not {pin!r}"
+                )
+            check_dtype(pin[0], f"tensors[{name!r}]")
+            if not all(isinstance(size, int) and size >= 0 for size in pin[1]):
+                raise InvalidError(f"tensors[{name!r}]: a shape is a tuple of sizes, not {pin[1]!r}")
+        for name, dtype in self.cast.items():
+            check_dtype(dtype, f"cast[{name!r}]")
+
+
+def check_dtype(name: Any, where: str) -> None:
+    """Raise `InvalidError` unless `name` is the name of a dtype that can be delivered."""
+    if not isinstance(name, str) or name not in DTYPE_NAMES:
+        raise InvalidError(f"{where}: {name!r} is not a dtype; known are {', '.join(sorted(DTYPE_NAMES))}")
+
+
+DTYPE_NAMES = frozenset({*(np.dtype(dtype).name for dtype in _DTYPES.values()), "bfloat16"})
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnForm:
+    """The form of one column (or of one field of a struct column).
+
+    Attributes:
+        name: Column name.
+        kind: "array" [n, *shape]; "text" list of str; "bytes" list of bytes; "ragged"; "tensors" arrays of varying
+            shape; "struct" dict; "object" list of plain Python objects.
+        type: Arrow type as text, for messages.
+        shape: Of one row, for "array".
+        dtype: Of the values as stored, for "array", "ragged" and "tensors"; bfloat16 is uint16 here.
+        cast: Dtype to deliver, or None.
+        bfloat16: The values are bfloat16.
+        permutation: Of the axes of one row, from stored to logical, for tensors that say so.
+        children: Fields, for "struct".
+        path: Names from the top-level column down, joined by dots: what `fill_null` and `cast` call it.
+    """
+
+    name: str
+    kind: Kind
+    type: str
+    shape: tuple[int, ...] = ()
+    dtype: npt.DTypeLike = None
+    cast: str | None = None
+    bfloat16: bool = False
+    permutation: tuple[int, ...] | None = None
+    children: tuple[ColumnForm, ...] = ()
+    path: str = ""
+
+    def native(self) -> tuple[str, tuple[int, ...] | None, tuple[tuple[str, Any], ...] | None]:
+        """The form as the native core takes it."""
+        children = (
+            tuple((child.name, child.native()) for child in self.children) if self.kind == "struct" else None
+        )
+        return (self.kind, self.shape if self.kind == "array" else None, children)
+
+    @property
+    def floating(self) -> bool:
+        return self.bfloat16 or (self.dtype is not None and np.dtype(self.dtype).kind == "f")
+
+    @property
+    def delivers_bfloat16(self) -> bool:
+        """A batch holds the uint16 bits of bfloat16 numbers (torch.bfloat16 once they are tensors)."""
+        return self.cast == "bfloat16" or (self.bfloat16 and self.cast is None)
+
+    @property
+    def delivered(self) -> str | None:
+        """Name of the dtype that a batch holds, or None where it holds objects."""
+        if self.dtype is None:
+            return None
+        return self.cast or ("bfloat16" if self.bfloat16 else np.dtype(self.dtype).name)
+
+    def describe(self) -> str:
+        """The form for people, as in `float32[16]` or `list of str`."""
+        if self.kind == "array":
+            return f"{self.delivered}{list(self.shape)}" if self.shape else str(self.delivered)
+        if self.kind == "struct":
+            return "dict of " + ", ".join(f"{child.name}: {child.describe()}" for child in self.children)
+        names = {"text": "list of str", "bytes": "list of bytes", "object": "list of objects"}
+        return names.get(self.kind) or f"{self.kind} {self.delivered}"
+
+
+def choose_forms(
+    fields: Sequence[Mapping[str, Any]], stats: Mapping[str, ColumnStats], options: FormOptions
+) -> tuple[ColumnForm, ...]:
+    """The form of each field (as `ShardSet.fields` describes them). Raises `InvalidError` for options that misfit."""
+    top = {description["name"] for description in fields}
+    known = {path for description in fields for path in _paths(description, "")}
+    for option, names in (("tensors", top), ("fill_null", known)):
+        for name in getattr(options, option):
+            if name not in names:
+                raise InvalidError(
+                    f"{option} names column {name!r}, which is not read; there are {sorted(names)}"
+                )
+    for name in options.cast:
+        if name not in known and name not in DTYPE_NAMES:
+            raise InvalidError(
+                f"cast names {name!r}, which is neither a column that is read nor a dtype; there are {sorted(known)}"
+            )
+    return tuple(
+        _choose(description, stats.get(description["name"]), options, True, "") for description in fields
+    )
+
+
+def _paths(description: Mapping[str, Any], parent: str) -> list[str]:
+    path = f"{parent}.{description['name']}" if parent else str(description["name"])
+    paths = [path]
+    if description["type"] == "struct":
+        for child in description["children"]:
+            paths += _paths(child, path)
+    return paths
+
+
+def _choose(
+    description: Mapping[str, Any], stats: ColumnStats | None, options: FormOptions, top: bool, parent: str
+) -> ColumnForm:
+    path = f"{parent}.{description['name']}" if parent else str(description["name"])
+    form = _form({**description, "path": path}, stats, options, top, path)
+    form = replace(form, path=path)
+    wanted = options.cast.get(path)
+    if wanted is not None and form.dtype is None:
+        raise InvalidError(f"cast[{path!r}]: a column of type {form.type} holds no numbers to cast")
+    return form
+
+
+def _form(
+    description: Mapping[str, Any], stats: ColumnStats | None, options: FormOptions, top: bool, path: str
+) -> ColumnForm:
+    kind = description["type"]
+    if description["extension"] == _FIXED_TENSOR:
+        return _fixed_tensor(description, options, top)
+    if description["extension"] == _VARIABLE_TENSOR and kind == "struct":
+        return _variable_tensor(description, options, top)
+    if kind in _DTYPES:
+        return _array(description, (), options, top)
+    if kind == "fixed_size_list":
+        shape, inner = _fixed_shape(description)
+        if inner["type"] in _DTYPES:
+            return _array(description, _pinned_shape(description, shape, options, top), options, top)
+        return _pin_refused(description, options, top) or _plain(description, "object")
+    if kind in _LISTS:
+        return _list(description, stats, options, top)
+    _pin_refused(description, options, top)
+    if kind in _TEXT:
+        return _plain(description, "text")
+    if kind in _BINARY:
+        return _plain(description, "bytes")
+    if kind == "struct":
+        children = tuple(_choose(child, None, options, False, path) for child in description["children"])
+        return ColumnForm(description["name"], "struct", description["text"], children=children)
+    return _plain(description, "object")
+
+
+def _plain(description: Mapping[str, Any], kind: Kind) -> ColumnForm:
+    return ColumnForm(description["name"], kind, description["text"])
+
+
+def _list(
+    description: Mapping[str, Any], stats: ColumnStats | None, options: FormOptions, top: bool
+) -> ColumnForm:
+    child = description["children"][0]
+    pinned = options.tensors.get(description["name"]) if top else None
+    shape, inner = _fixed_shape(child)
+    if inner["type"] not in _DTYPES:
+        return _pin_refused(description, options, top) or _plain(description, "object")
+    constant = (
+        stats is not None
+        and stats.null_count == 0
+        and stats.min_length is not None
+        and stats.min_length == stats.max_length
+    )
+    if pinned is not None and not constant:
+        found = (
+            "no values"
+            if stats is None or stats.min_length is None
+            else f"lengths {stats.min_length} to {stats.max_length}"
+        )
+        nulls = f" and {stats.null_count} nulls" if stats is not None and stats.null_count else ""
+        if stats is None or stats.min_length is not None or stats.null_count:
+            raise InvalidError(
+                f"tensors[{description['name']!r}] wants one shape, the column has {found}{nulls}"
+            )
+        return _array(description, tuple(pinned[1]), options, top)  # no rows: any shape is right
+    if pinned is not None or (constant and options.lists == "auto" and stats is not None):
+        assert stats is not None
+        assert stats.min_length is not None
+        return _array(
+            description, _pinned_shape(description, (stats.min_length, *shape), options, top), options, top
+        )
+    if child["type"] in _DTYPES:
+        return _values(description, "ragged", child, options, top)
+    return _plain(description, "object")
+
+
+def _fixed_shape(description: Mapping[str, Any]) -> tuple[tuple[int, ...], Mapping[str, Any]]:
+    """Sizes of nested fixed-size lists from `description` down, and the field below them."""
+    shape: tuple[int, ...] = ()
+    while description["type"] == "fixed_size_list":
+        shape = (*shape, description["list_size"])
+        description = description["children"][0]
+    return shape, description
+
+
+def _innermost(description: Mapping[str, Any]) -> Mapping[str, Any]:
+    while description["type"] == "fixed_size_list" or description["type"] in _LISTS:
+        description = description["children"][0]
+    return description
+
+
+def _pinned_shape(
+    description: Mapping[str, Any], shape: tuple[int, ...], options: FormOptions, top: bool
+) -> tuple[int, ...]:
+    pinned = options.tensors.get(description["name"]) if top else None
+    if pinned is None:
+        return shape
+    wanted = tuple(pinned[1])
+    if int(np.prod(wanted, dtype=np.int64)) != int(np.prod(shape, dtype=np.int64)):
+        raise InvalidError(f"tensors[{description['name']!r}] wants shape {wanted}, the column has {shape}")
+    return wanted
+
+
+def _pin_refused(description: Mapping[str, Any], options: FormOptions, top: bool) -> None:
+    if top and description["name"] in options.tensors:
+        raise InvalidError(
+            f"tensors[{description['name']!r}]: a column of type {description['text']} cannot be an array; "
+            "convert the source with tensors= to store it as one"
+        )
+
+
+def _array(
+    description: Mapping[str, Any], shape: tuple[int, ...], options: FormOptions, top: bool
+) -> ColumnForm:
+    return _values(description, "array", _innermost(description), options, top, shape=shape)
+
+
+def _values(
+    description: Mapping[str, Any],
+    kind: Kind,
+    inner: Mapping[str, Any],
+    options: FormOptions,
+    top: bool,
+    *,
+    shape: tuple[int, ...] = (),
+    permutation: tuple[int, ...] | None = None,
+) -> ColumnForm:
+    dtype = np.dtype(_DTYPES[inner["type"]])
+    bfloat16 = BFLOAT16 in (inner["extension"], description["extension"])
+    stored = "bfloat16" if bfloat16 else dtype.name
+    wanted = options.cast.get(stored)
+    pinned = options.tensors.get(description["name"]) if top else None
+    wanted = options.cast.get(description["path"]) or (pinned[0] if pinned else None) or wanted
+    return ColumnForm(
+        description["name"],
+        kind,
+        description["text"],
+        shape=shape,
+        dtype=dtype,
+        cast=wanted if wanted != stored else None,
+        bfloat16=bfloat16,
+        permutation=permutation,
+    )
+
+
+def _extension(description: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        parsed = json.loads(description["extension_metadata"] or b"{}")
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise InvalidError(
+            f"column {description['name']!r}: the metadata of {description['extension']} are not a JSON object"
+        )
+    return parsed
+
+
+def _fixed_tensor(description: Mapping[str, Any], options: FormOptions, top: bool) -> ColumnForm:
+    metadata = _extension(description)
+    shape = tuple(int(size) for size in metadata.get("shape", ()))
+    permutation = metadata.get("permutation")
+    sizes, inner = _fixed_shape(description)
+    if inner["type"] not in _DTYPES or int(np.prod(shape, dtype=np.int64)) != int(
+        np.prod(sizes, dtype=np.int64)
+    ):
+        raise InvalidError(
+            f"column {description['name']!r}: a tensor of shape {shape} does not fit {description['text']}"
+        )
+    if permutation is not None and sorted(permutation) != list(range(len(shape))):
+        raise InvalidError(
+            f"column {description['name']!r}: {permutation} is no permutation of the axes of {shape}"
+        )
+    pinned = options.tensors.get(description["name"]) if top else None
+    if pinned is not None:
+        shape, permutation = _pinned_shape(description, shape, options, top), None
+    order = (
+        tuple(permutation) if permutation is not None and list(permutation) != sorted(permutation) else None
+    )
+    return _values(description, "array", inner, options, top, shape=shape, permutation=order)
+
+
+def _variable_tensor(description: Mapping[str, Any], options: FormOptions, top: bool) -> ColumnForm:
+    _pin_refused(description, options, top)
+    metadata = _extension(description)
+    by_name = {child["name"]: child for child in description["children"]}
+    data = by_name.get("data")
+    if (
+        data is None
+        or "shape" not in by_name
+        or data["type"] not in _LISTS
+        or data["children"][0]["type"] not in _DTYPES
+    ):
+        raise InvalidError(
+            f"column {description['name']!r}: {description['text']} is not the storage of a variable-shape tensor"
+        )
+    permutation = metadata.get("permutation")
+    order = (
+        tuple(permutation) if permutation is not None and list(permutation) != sorted(permutation) else None
+    )
+    return _values(description, "tensors", data["children"][0], options, top, permutation=order)

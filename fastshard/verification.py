@@ -1,0 +1,81 @@
+"""Everything that can be checked about a data set on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastshard import _core
+from fastshard._index import DatasetIndex
+from fastshard.errors import Error
+
+__all__ = ["Fault", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong.
+
+    Attributes:
+        file: Which file, relative to the data set.
+        code: A short name of the kind of fault.
+        message: One line for people; begins with the file's name.
+    """
+
+    file: str
+    code: str
+    message: str
+
+
+def verify(
+    root: str, index: DatasetIndex, core: Any, progress: Callable[[int, int], None] | None = None
+) -> list[Fault]:
+    """All faults of a data set whose index could be read: tables, totals, every shard byte by byte."""
+    faults = [*_table_faults(root, index), *_total_faults(index, core)]
+    sizes = core.shard_bytes().tolist()
+    total = sum(sizes)
+    done = 0
+    for shard, size in enumerate(sizes):
+        path = core.shard_path(shard)
+        faults += [Fault(path, code, message) for code, message in core.verify(shard)]
+        done += size
+        if progress is not None:
+            progress(done, total)
+    return faults
+
+
+def _table_faults(root: str, index: DatasetIndex) -> list[Fault]:
+    name = index.block_table.path
+    try:
+        found = _core.xxh3_128_file(os.path.join(root, name)).hex()
+    except Error as error:
+        return [Fault(name, error.code or "table_missing", str(error))]
+    if found != index.block_table.hash:
+        return [
+            Fault(
+                name,
+                "table_hash",
+                f"{name} (the block table): its xxh3-128 is {found}, index.json says {index.block_table.hash}",
+            )
+        ]
+    return []
+
+
+def _total_faults(index: DatasetIndex, core: Any) -> list[Fault]:
+    faults = []
+    for member, found in (
+        ("bytes", int(core.shard_bytes().sum())),
+        ("blocks", int(core.shard_blocks().sum())),
+    ):
+        said = getattr(index, member)
+        if found != said:
+            faults.append(
+                Fault(
+                    "index.json",
+                    "totals",
+                    f'index.json: member "{member}" is {said}, the shard table says {found}',
+                )
+            )
+    return faults
