@@ -53,10 +53,7 @@ class ColumnPlan:
                     f"null_masks=True would add a column {form.name + '__valid'!r}, which is there already"
                 )
         # Sample by sample the core's own values are right unless one of these asks for more.
-        self.simple_samples = not self._masked and all(
-            form.cast is None and form.permutation is None and not form.children and not options.fill_null
-            for form in self.forms
-        )
+        self.simple_samples = not (self._masked or options.fill_null or any(map(_is_changed, self.forms)))
 
     def _nulls(self, name: str) -> int:
         stats = self._stats.get(name)
@@ -181,6 +178,11 @@ class ColumnPlan:
         return steps[0] if len(steps) == 1 else lambda value: steps[1](steps[0](value))
 
 
+def _is_changed(form: ColumnForm) -> bool:
+    """Whether what is delivered is not what is stored."""
+    return form.cast is not None or form.permutation is not None or any(map(_is_changed, form.children))
+
+
 def _places(fields: Sequence[Mapping[str, Any]], columns: Sequence[str] | None) -> list[int]:
     if columns is None:
         return list(range(len(fields)))
@@ -277,7 +279,7 @@ def _caster(form: ColumnForm) -> Callable[[Any], Any]:
 
 
 def cast_array(array: Any, form: ColumnForm, target: str) -> Any:
-    """`array` as dtype `target`; bfloat16 is uint16 bits on either side. Raises `InvalidError` where an integer is lost."""
+    """`array` as dtype `target`; bfloat16 is uint16 bits on either side. Raises `InvalidError` for a lost integer."""
     if form.bfloat16:
         array = (array.astype(np.uint32) << 16).view(np.float32)
     if target == "bfloat16":

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from fastshard._index import ColumnStats
 from fastshard.errors import InvalidError
@@ -113,7 +112,7 @@ class ColumnForm:
     kind: Kind
     type: str
     shape: tuple[int, ...] = ()
-    dtype: npt.DTypeLike = None
+    dtype: np.dtype[Any] | None = None
     cast: str | None = None
     bfloat16: bool = False
     permutation: tuple[int, ...] | None = None
@@ -210,7 +209,8 @@ def _form(
         shape, inner = _fixed_shape(description)
         if inner["type"] in _DTYPES:
             return _array(description, _pinned_shape(description, shape, options, top), options, top)
-        return _pin_refused(description, options, top) or _plain(description, "object")
+        _pin_refused(description, options, top)
+        return _plain(description, "object")
     if kind in _LISTS:
         return _list(description, stats, options, top)
     _pin_refused(description, options, top)
@@ -235,7 +235,8 @@ def _list(
     pinned = options.tensors.get(description["name"]) if top else None
     shape, inner = _fixed_shape(child)
     if inner["type"] not in _DTYPES:
-        return _pin_refused(description, options, top) or _plain(description, "object")
+        _pin_refused(description, options, top)
+        return _plain(description, "object")
     constant = (
         stats is not None
         and stats.null_count == 0
