@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -52,13 +52,16 @@ class Transaction:
         base: The generation that stands, or None.
     """
 
-    def __init__(self, path: str | os.PathLike[str], mode: Mode) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], mode: Mode, *, beside: Collection[str] | None = None
+    ) -> None:
         """Begin a write.
 
         Args:
             path: The data set's directory; made, with its parents, where it does not exist.
             mode: `"error"` refuses a directory that holds anything, `"overwrite"` replaces a data set,
                 `"append"` adds to it; both begin one where there is none.
+            beside: Files in the directory that become shards as they are; then others may lie there too.
 
         Raises:
             InvalidError: Of the mode, or of a directory that the mode refuses.
@@ -79,8 +82,11 @@ class Transaction:
             with storage_errors("begin to write", self.path):
                 self._directory.open()
                 if mode == "error":
-                    self._directory.refuse_occupied()
+                    self._directory.refuse_occupied(beside=beside is not None)
                 self.base = self._read_base()
+                if self.base is None and mode != "overwrite":
+                    self._directory.refuse_lost_index()
+                self._directory.protected |= set(beside or ())
                 self._directory.sweep(self._directory.protected)
         except BaseException:
             self._abort()

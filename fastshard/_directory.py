@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from fastshard._index import INDEX_NAME
 from fastshard._storage import DirectoryLock, publish, remove_if_there, storage_errors
-from fastshard.errors import InvalidError, UnsupportedError
+from fastshard.errors import CorruptError, InvalidError, UnsupportedError
 
 __all__ = ["WriterDirectory", "is_own_name", "local_path"]
 
@@ -117,8 +117,11 @@ class WriterDirectory:
         """Have `close` called when the writer gives up, before its files go."""
         self._closers.append(close)
 
-    def refuse_occupied(self) -> None:
-        """Raise `InvalidError` if the directory holds a data set, or anything but a dead writer's leftovers."""
+    def refuse_occupied(self, *, beside: bool) -> None:
+        """Raise `InvalidError` if the directory holds a data set.
+
+        Or, unless `beside`, anything but what a dead writer left.
+        """
         names = sorted(os.listdir(self.path))
         if INDEX_NAME in names:
             raise InvalidError(
@@ -128,11 +131,20 @@ class WriterDirectory:
         others = [
             n for n in names if n != DirectoryLock.NAME and not _TEMPORARY.fullmatch(n) and not is_own_name(n)
         ]
-        if others:
+        if others and not beside:
             raise InvalidError(
                 f"{self.path}: the directory is not empty (it holds {others[0]!r}); choose another one, "
                 'or mode="overwrite" to write beside what is there'
             )
+
+    def refuse_lost_index(self) -> None:
+        """Raise `CorruptError` if the directory holds a shard table and no index: its shards are not leftovers."""
+        for name in sorted(self.own_files()):
+            if name.startswith("index-"):
+                raise CorruptError(
+                    f"{self.path}: {INDEX_NAME} is gone, though there is a shard table ({name}); "
+                    'restore it, or choose mode="overwrite" to write the data set anew'
+                )
 
     def own_files(self) -> frozenset[str]:
         """Every shard and table in the directory, by its name."""

@@ -188,6 +188,9 @@ class Normaliser:
     def _plan(self, normal: pa.Schema, target: pa.Field) -> _Column:
         index = normal.get_field_index(target.name)
         found = normal.field(index).type
+        same_extension = _extension_name(normal.field(index)) == _extension_name(target) != ""
+        if same_extension and _storage(found) == _storage(target.type):
+            return _Column(index, target, found != target.type)
         if found != target.type and not _widens(found, target.type):
             raise SchemaError(
                 f"column {target.name!r} is {self.source.field(index).type}, and the data set stores {target.type}; "
@@ -236,6 +239,10 @@ class Normaliser:
             decoded = decode(array, normalise_type(array.type, name))
             if decoded.type == kind:
                 return decoded
+            if isinstance(decoded, pa.ExtensionArray):
+                return decoded.storage
+            if isinstance(kind, pa.BaseExtensionType):
+                return pa.ExtensionArray.from_storage(kind, decoded)
             return decoded.cast(kind)
         except pa.ArrowInvalid as error:
             if len(array) > 1 and "overflow" in str(error):
@@ -257,6 +264,17 @@ class Normaliser:
 
 def _plus(first: int | None, count: int) -> int | None:
     return None if first is None else first + count
+
+
+def _extension_name(field: pa.Field) -> str:
+    """The name of a field's extension type, whether this process knows the type or not; empty where it has none."""
+    if isinstance(field.type, pa.BaseExtensionType):
+        return str(field.type.extension_name)
+    return bytes((field.metadata or {}).get(_EXTENSION_NAME, b"")).decode(errors="replace")
+
+
+def _storage(kind: pa.DataType) -> pa.DataType:
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 class _OverflowError(Exception):

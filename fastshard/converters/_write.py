@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fastshard._index import DatasetIndex
+    from fastshard._tables import ShardEntry
     from fastshard.converters._shards import FinishedShard
 
 __all__ = [
@@ -91,8 +92,17 @@ class DatasetWrite:
         options: WriteOptions | None = None,
         metadata: Mapping[str, Any] | None = None,
         provenance: Mapping[str, Any] | None = None,
+        as_is: bool = False,
     ) -> None:
         """Settle the schema and start the tables.
+
+        Args:
+            transaction: Not started yet.
+            schema: Of the rows to come, before normalisation.
+            options: How shards are laid out; None: as the data set that is appended to, or the defaults.
+            metadata: JSON values of the user's; when appending, added to what is there.
+            provenance: JSON values that say where the data come from.
+            as_is: Whether the shards are files that are there already: their schema is not normalised.
 
         Raises:
             SchemaError: The schema cannot be stored, or does not fit the data set's.
@@ -116,16 +126,22 @@ class DatasetWrite:
             }
         self._provenance = origin
         self.target = pa.ipc.read_schema(pa.py_buffer(base.schema_ipc)) if base else None
-        self.schema = Normaliser(schema, self.target).schema
+        normal = Normaliser(schema, self.target).schema
+        self.schema = schema if as_is else normal
         self._schema_ipc = base.schema_ipc if base else _serialize(self.schema)
         if options is None:
             options = WriteOptions.of_settings(base.settings) if base else WriteOptions()
         self.options = options
+        self._settings = {} if as_is else options.settings()
         transaction.start(len(self.schema))
 
     def add(self, shard: FinishedShard) -> None:
         """Take the next shard; raises `StorageError`."""
         self._transaction.add(shard.entry, shard.temporary)
+
+    def add_file(self, entry: ShardEntry) -> None:
+        """Take a file that is there already as the next shard; raises `StorageError`."""
+        self._transaction.add(entry)
 
     def commit(self) -> WriteResult:
         """Make the shards the data set's next generation; raises as `Transaction.commit` does."""
@@ -134,7 +150,7 @@ class DatasetWrite:
         index = self._transaction.commit(
             schema=field_texts(self.schema),
             schema_ipc=self._schema_ipc,
-            settings=self.options.settings(),
+            settings=self._settings,
             provenance=self._provenance,
             metadata=self._metadata,
         )
