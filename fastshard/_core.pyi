@@ -63,8 +63,53 @@ class ShardSet:
     def shard_bytes(self) -> _Int64: ...
     def shard_path(self, shard: int) -> str: ...
     def locate(self, id: int) -> tuple[int, int]: ...
-    def fingerprint(self) -> bytes: ...
+    def fingerprint(self, shards: int | None = None) -> bytes: ...
     def verify(self, shard: int) -> list[tuple[str, str]]: ...
     def check(self, shard: int, columns: Sequence[int]) -> None: ...
     def stats(self) -> dict[str, int]: ...
     def close(self) -> None: ...
+
+def default_lanes(
+    *, shard_rows: _Int64, shard_blocks: _Int64, shard_block_rows: _Int64, unit_blocks: int
+) -> int: ...
+
+class EpochOrder:
+    def __init__(
+        self,
+        *,
+        kind: str,
+        size: int,
+        seed: int = 0,
+        epoch: int = 0,
+        lanes: int | None = None,
+        shard_rows: _Int64 | None = None,
+        shard_blocks: _Int64 | None = None,
+        shard_block_rows: _Int64 | None = None,
+        window: int = 0,
+        unit_blocks: int = 1,
+    ) -> None: ...
+    size: int
+    lanes: int
+    def ids(self, positions: _UInt64) -> _UInt64: ...
+
+class Partition:
+    def __init__(
+        self,
+        *,
+        size: int,
+        start: int = 0,
+        lanes: int = 1,
+        batch_size: int,
+        world_size: int = 1,
+        rank: int = 0,
+        replication: int = 1,
+        tail: str = "pad",
+    ) -> None: ...
+    global_batch_size: int
+    num_batches: int
+    num_samples: int
+    num_repeats: int
+    num_steps: int
+    num_dropped: int
+    def position_after(self, steps: int) -> int: ...
+    def batch(self, batch: int) -> tuple[_UInt64, npt.NDArray[np.bool_] | None]: ...

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "base/error.h"
 #include "base/fault_guard.h"
@@ -177,7 +178,15 @@ void register_pipeline(py::module_& module) {
             return py::make_tuple(place.shard, place.row);
           },
           py::arg("id"), "(shard, row in the shard) of a sample.")
-      .def("fingerprint", [](const ShardSet& self) { return to_bytes(self.table().fingerprint()); })
+      .def(
+          "fingerprint",
+          [](const ShardSet& self, std::optional<size_t> shards) {
+            const size_t count = shards.value_or(self.table().size());
+            if (count > self.table().size())
+              throw Error(ErrorKind::kOutOfRange, "there are no " + std::to_string(count) + " shards");
+            return to_bytes(self.table().fingerprint(count));
+          },
+          py::arg("shards") = py::none(), "Of the first shards, all by default.")
       .def(
           "verify",
           [](ShardSet& self, size_t shard) {

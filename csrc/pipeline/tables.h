@@ -41,8 +41,9 @@ class ShardTable {
   // Where sample `id` lies; 0 <= id < total_rows().
   [[nodiscard]] ShardPlace locate(int64_t id) const noexcept;
 
-  // docs/format.md section 5.
-  [[nodiscard]] Hash128 fingerprint() const;
+  // docs/format.md section 5; of the first `shards` shards, at most size(), which a data set had before it grew.
+  [[nodiscard]] Hash128 fingerprint(size_t shards) const;
+  [[nodiscard]] Hash128 fingerprint() const { return fingerprint(size()); }
 
  private:
   void append(const ipc::Outline& outline, ByteSpan file, size_t block, const std::string& name);

@@ -1,0 +1,114 @@
+"""Planned samples in the form that a user gets: columns, torch tensors, what was added to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastshard._plan import PlannedBatch
+from fastshard.batch import Batch
+from fastshard.errors import InvalidError
+from fastshard.forms import FormOptions
+from fastshard.reader import ReadOptions, ShardReader
+
+__all__ = ["ReaderGather", "Reading"]
+
+_ADDED = ("__id__", "__valid__")
+_CHUNK_ROWS = 512  # samples that are gathered at once to be handed out one by one: at most so many,
+_CHUNK_BYTES = 1 << 20  # of about so many bytes together,
+_CHUNK_LARGEST = 1 << 26  # and of so many if all were as large as the largest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What of a data set is read, and in which form.
+
+    Attributes:
+        columns: names of the columns; None for all.
+        forms: how columns are delivered.
+        files: how shards are opened.
+        add: name of a new column to "__id__" (int64 ids) or "__valid__" (bool, False where a sample is a repeat).
+    """
+
+    columns: tuple[str, ...] | None = None
+    forms: FormOptions = field(default_factory=FormOptions)
+    files: ReadOptions = field(default_factory=ReadOptions)
+    add: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, what in self.add.items():
+            if what not in _ADDED:
+                raise InvalidError(
+                    f"add={{{name!r}: {what!r}}}: what can be added is {' or '.join(map(repr, _ADDED))}"
+                )
+            if self.columns is not None and name in self.columns:
+                raise InvalidError(
+                    f"add={{{name!r}: {what!r}}}: columns= reads a column of that name, choose another"
+                )
+
+    def open(self, path: str, *, fingerprint: str | None = None) -> ShardReader:
+        """Opens a data set to be read so. See `ShardReader` for what it raises, and for `fingerprint`."""
+        reader = ShardReader(
+            path, columns=self.columns, forms=self.forms, options=self.files, fingerprint=fingerprint
+        )
+        for name in self.add:
+            if name in reader.columns:
+                raise InvalidError(
+                    f"{path}: add={{{name!r}: ...}}: there is a column of that name, choose another"
+                )
+        return reader
+
+
+class ReaderGather:
+    """Reads planned samples with a `ShardReader`.
+
+    Attributes:
+        max_rows: as many samples at once are some MiB at most.
+    """
+
+    def __init__(self, reader: ShardReader, reading: Reading) -> None:
+        """Checks that every column has the form that was asked for.
+
+        Raises:
+            NullError: columns with nulls have none; all are named.
+        """
+        reader.plan.check_nulls()
+        self._core, self._plan, self._add = reader.core, reader.plan, dict(reading.add)
+        self.max_rows = _chunk_rows(reader)
+
+    def batch(self, planned: PlannedBatch, epoch: int) -> Batch:
+        """A batch of torch tensors."""
+        return self._numpy(planned, epoch).to_torch()
+
+    def samples(self, planned: PlannedBatch, epoch: int) -> Sequence[dict[str, Any]]:
+        """Samples as dicts of NumPy values."""
+        return list(self._numpy(planned, epoch).samples())
+
+    def _numpy(self, planned: PlannedBatch, epoch: int) -> Batch:
+        ids = planned.ids.view(np.int64)
+        batch = self._plan.assemble(
+            self._core.take(ids, self._plan.native),
+            ids=ids,
+            positions=planned.positions.view(np.int64),
+            is_repeat=planned.is_repeat,
+            epoch=epoch,
+        )
+        for name, what in self._add.items():
+            batch[name] = ids.copy() if what == "__id__" else _valid(planned)
+        return batch
+
+
+def _valid(planned: PlannedBatch) -> npt.NDArray[np.bool_]:
+    return np.ones(len(planned.ids), np.bool_) if planned.is_repeat is None else ~planned.is_repeat
+
+
+def _chunk_rows(reader: ShardReader) -> int:
+    index = reader.index
+    mean = index.raw_bytes // max(1, index.rows)
+    columns = (index.columns[name] for name in reader.columns if name in index.columns)
+    largest = mean + sum(8 * (column.max_length or 0) for column in columns)
+    return max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(1, mean), _CHUNK_LARGEST // max(1, largest)))

@@ -1,0 +1,178 @@
+"""One iteration: a worker's share of a plan, gathered and handed out, and how far it got."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastshard._plan import EpochPlan, PlannedBatch
+from fastshard.distributed import Topology
+
+__all__ = ["Gather", "Progress", "batches", "sample_lists", "samples"]
+
+Transform = Callable[[Any], Any]
+
+
+class Gather(Protocol):
+    """Reads planned samples."""
+
+    max_rows: int  # as many samples at once keep memory bounded
+
+    def batch(self, planned: PlannedBatch, epoch: int) -> Any:
+        """The batch that a user gets."""
+
+    def samples(self, planned: PlannedBatch, epoch: int) -> Sequence[Any]:
+        """The same as separate samples."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What of a plan was delivered by one worker.
+
+    Attributes:
+        plan: this rank's batches.
+        topology: rank and worker; worker w of W delivers batches w, w + W, ...
+        batches: that this worker delivered, where batches are what it delivers.
+        samples: that it delivered, where samples are.
+        finished: the worker has nothing left.
+        closed: it was given up, or finished.
+    """
+
+    plan: EpochPlan
+    topology: Topology
+    batches: int = 0
+    samples: int = 0
+    finished: bool = False
+    closed: bool = False
+
+    def position(self) -> int | None:
+        """The first position not delivered, as `EpochPlan.position_within`. Only where one worker does it all."""
+        if self.finished:
+            return self.plan.size
+        if self.batches:
+            return self.plan.position_after(self.batches)
+        return self.plan.position_within(self.samples)
+
+    def counted(self) -> tuple[int, int]:
+        """(whole batches, samples of the next one) that this worker delivered."""
+        if self.batches:
+            return self.batches, 0
+        return divmod(self.samples, self.plan.batch_size)
+
+    def resume(self, batches: int, samples: int, *, batched: bool) -> None:
+        """Counts what was delivered before, as `counted` said."""
+        if batched:
+            self.batches = batches
+        else:
+            self.samples = batches * self.plan.batch_size + samples
+
+    def rest(self) -> range:
+        """This worker's batches that were not delivered whole."""
+        done, _ = self.counted()
+        step = self.topology.num_workers
+        return range(self.topology.worker + done * step, self.plan.num_batches, step)
+
+
+def batches(progress: Progress, gather: Gather, transform: Transform | None) -> Iterator[Any]:
+    """Yields this worker's batches."""
+    plan, epoch = progress.plan, progress.plan.start.epoch
+    try:
+        for index in progress.rest():
+            batch = gather.batch(plan.batch(index), epoch)
+            if transform is not None:
+                batch = transform(batch)
+            progress.batches += 1
+            yield batch
+        progress.finished = True
+    finally:
+        progress.closed = True
+
+
+def sample_lists(progress: Progress, gather: Gather, transform: Transform | None) -> Iterator[list[Any]]:
+    """Yields this worker's batches, each as a list of samples."""
+    plan, epoch = progress.plan, progress.plan.start.epoch
+    try:
+        for index in progress.rest():
+            planned = plan.batch(index)
+            result: list[Any] = []
+            for part in _pieces(planned, gather.max_rows):
+                part_samples = gather.samples(part, epoch)
+                result.extend(part_samples if transform is None else map(transform, part_samples))
+            progress.batches += 1
+            yield result
+        progress.finished = True
+    finally:
+        progress.closed = True
+
+
+def samples(progress: Progress, gather: Gather, transform: Transform | None) -> Iterator[Any]:
+    """Yields this worker's samples, batch after batch. Several small batches are gathered at once."""
+    epoch = progress.plan.start.epoch
+    try:
+        for chunk in _chunks(progress, gather.max_rows):
+            for sample in gather.samples(chunk, epoch):
+                if transform is not None:
+                    sample = transform(sample)
+                progress.samples += 1
+                yield sample
+        progress.finished = True
+    finally:
+        progress.closed = True
+
+
+def _chunks(progress: Progress, max_rows: int) -> Iterator[PlannedBatch]:
+    """This worker's samples in runs of at most `max_rows`."""
+    _, skip = progress.counted()
+    parts: list[PlannedBatch] = []
+    rows = 0
+    for index in progress.rest():
+        planned = progress.plan.batch(index)
+        if skip:
+            planned, skip = _slice(planned, skip, len(planned.ids)), 0
+        if rows + len(planned.ids) > max_rows and parts:
+            yield _joined(parts)
+            parts, rows = [], 0
+        if len(planned.ids) > max_rows:
+            yield from _pieces(planned, max_rows)
+        elif len(planned.ids):
+            parts.append(planned)
+            rows += len(planned.ids)
+    if parts:
+        yield _joined(parts)
+
+
+def _pieces(planned: PlannedBatch, max_rows: int) -> Iterator[PlannedBatch]:
+    count = len(planned.ids)
+    if count <= max_rows:
+        yield planned
+        return
+    for first in range(0, count, max_rows):
+        yield _slice(planned, first, min(first + max_rows, count))
+
+
+def _slice(planned: PlannedBatch, first: int, end: int) -> PlannedBatch:
+    repeat = planned.is_repeat
+    return PlannedBatch(
+        planned.positions[first:end], planned.ids[first:end], None if repeat is None else repeat[first:end]
+    )
+
+
+def _joined(parts: list[PlannedBatch]) -> PlannedBatch:
+    if len(parts) == 1:
+        return parts[0]
+    repeat = None
+    if any(part.is_repeat is not None for part in parts):
+        repeat = np.concatenate(
+            [
+                np.zeros(len(part.ids), np.bool_) if part.is_repeat is None else part.is_repeat
+                for part in parts
+            ]
+        )
+    return PlannedBatch(
+        np.concatenate([part.positions for part in parts]),
+        np.concatenate([part.ids for part in parts]),
+        repeat,
+    )
