@@ -55,48 +55,45 @@ BlockOrder::BlockOrder(const ShardTable& shards, std::span<const uint64_t> unit_
   unit_ends_.reserve(units + lanes.lanes());
   id_shifts_.reserve(units + lanes.lanes());
   lane_windows_.reserve(lanes.lanes() + 1);
-  const Deal deal(shards, spec.seed);
-  std::vector<Piece> pieces;
-  pieces.reserve(units / lanes.lanes() + 1);
-  size_t place = 0;  // of the dealt shards
-  uint64_t row = 0;  // of the shard there
+  const Deal deal(shards, unit_rows, lanes.lanes(), spec.seed);
+  std::vector<Unit> lane_units;
+  lane_units.reserve(units / lanes.lanes() + 1);
+  auto piece = deal.pieces().begin();
+  uint64_t row = 0;  // of the piece
   for (uint64_t lane = 0; lane < lanes.lanes(); ++lane) {
-    pieces.clear();
+    lane_units.clear();
     for (uint64_t left = lanes.length(lane); left > 0;) {
-      const size_t shard = deal.shard(place);
-      const auto rows = static_cast<uint64_t>(shards.rows[shard]);
-      if (row == rows) {
-        ++place;
-        row = 0;
-        continue;
-      }
-      const uint64_t unit_end = std::min(rows, (row / unit_rows[shard] + 1) * unit_rows[shard]);
+      const uint64_t unit_end = std::min(piece->rows, (row / piece->unit_rows + 1) * piece->unit_rows);
       const uint64_t count = std::min(left, unit_end - row);
-      pieces.push_back({deal.first_id(place) + row, count});
-      row += count;
+      lane_units.push_back({piece->first_id + row, count});
       left -= count;
+      row += count;
+      if (row == piece->rows) {
+        ++piece;
+        row = 0;
+      }
     }
     lane_windows_.push_back(window_ends_.size());
-    if (!pieces.empty()) add_lane(pieces, lane, lanes, spec);
+    if (!lane_units.empty()) add_lane(lane_units, lane, lanes, spec);
   }
   lane_windows_.push_back(window_ends_.size());
 }
 
-void BlockOrder::add_lane(std::span<const Piece> pieces, uint64_t lane, const LaneSplit& lanes, const Spec& spec) {
+void BlockOrder::add_lane(std::span<const Unit> units, uint64_t lane, const LaneSplit& lanes, const Spec& spec) {
   const uint64_t length = lanes.length(lane);
   const uint64_t window_rows = ceil_div(spec.window, lanes.lanes());
-  const Permutation permutation(pieces.size(), hash_words(Purpose::kUnits, {spec.seed, spec.epoch, lane}));
+  const Permutation permutation(units.size(), hash_words(Purpose::kUnits, {spec.seed, spec.epoch, lane}));
   const uint64_t windows = ceil_div(length, window_rows);
   const uint64_t width = ceil_div(length, windows);
   const uint64_t phase = windows == 1 ? 0 : multiply_divide(lane, width, lanes.lanes());
   uint64_t before = 0;
   uint64_t window_limit = 0;  // the first value of `before` that belongs to a later window
   std::array<uint64_t, 512> chosen;
-  for (size_t done = 0; done < pieces.size(); done += chosen.size()) {
-    const size_t count = std::min(chosen.size(), pieces.size() - done);
+  for (size_t done = 0; done < units.size(); done += chosen.size()) {
+    const size_t count = std::min(chosen.size(), units.size() - done);
     fill(permutation, done, std::span(chosen).first(count));
     for (size_t i = 0; i < count; ++i) {
-      const Piece& piece = pieces[chosen[i]];
+      const Unit& unit = units[chosen[i]];
       if (before >= window_limit) {
         const uint64_t number = (before + phase) / width;
         window_limit = (number + 1) * width - phase;
@@ -104,8 +101,8 @@ void BlockOrder::add_lane(std::span<const Piece> pieces, uint64_t lane, const La
         window_ends_.push_back(0);
         window_unit_ends_.push_back(0);
       }
-      id_shifts_.push_back(piece.first_id - before);
-      before += piece.rows;
+      id_shifts_.push_back(unit.first_id - before);
+      before += unit.rows;
       unit_ends_.push_back(before);
       window_ends_.back() = before;
       window_unit_ends_.back() = static_cast<uint32_t>(unit_ends_.size());

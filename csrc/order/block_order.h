@@ -31,12 +31,12 @@ class BlockOrder {
   void map(uint64_t lane, const Segment& segment, std::span<uint64_t> places) const noexcept;
 
  private:
-  struct Piece {
+  struct Unit {
     uint64_t first_id;
     uint64_t rows;
   };
 
-  void add_lane(std::span<const Piece> pieces, uint64_t lane, const LaneSplit& lanes, const Spec& spec);
+  void add_lane(std::span<const Unit> units, uint64_t lane, const LaneSplit& lanes, const Spec& spec);
 
   uint64_t seed_;
   uint64_t epoch_;

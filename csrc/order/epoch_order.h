@@ -34,7 +34,8 @@ struct OrderSpec {
 class LanedGlobalOrder {
  public:
   LanedGlobalOrder(const ShardTable& shards, const LaneSplit& lanes, uint64_t seed, uint64_t epoch)
-      : deal_(shards, seed), lanes_(lanes), seed_(seed), epoch_(epoch) {}
+
+      : deal_(shards, {}, lanes.lanes(), seed), lanes_(lanes), seed_(seed), epoch_(epoch) {}
 
   [[nodiscard]] Segment segment(uint64_t lane, uint64_t /*index*/) const noexcept {
     return {0, lanes_.length(lane), hash_words(Purpose::kGlobal, {seed_, epoch_, lane}), 0};

@@ -77,28 +77,41 @@ uint64_t default_lanes(uint64_t units) noexcept {
   return lanes;
 }
 
-Deal::Deal(const ShardTable& shards, uint64_t seed)
-    : shards_(shards.size()), first_ids_(shards.size()), ends_(shards.size()) {
-  std::vector<uint64_t> first_id_of(shards.size());
+Deal::Deal(const ShardTable& shards, std::span<const uint64_t> unit_rows, uint64_t lanes, uint64_t seed) {
+  if (shards.size() == 0) return;
+  std::vector<uint64_t> first_ids(shards.size());
   uint64_t total = 0;
   for (size_t s = 0; s < shards.size(); ++s) {
-    first_id_of[s] = total;
+    first_ids[s] = total;
     total += static_cast<uint64_t>(shards.rows[s]);
   }
-  const Permutation deal(shards.size(), hash_words(Purpose::kDeal, {seed}));
+  const uint64_t cuts = ceil_div(kPiecesPerLane * lanes, shards.size());
+  const Permutation deal(shards.size() * cuts, hash_words(Purpose::kDeal, {seed}));
+  pieces_.reserve(deal.size());
+  ends_.reserve(deal.size());
   uint64_t end = 0;
-  for (size_t place = 0; place < shards.size(); ++place) {
-    const uint64_t s = deal(place);
-    end += static_cast<uint64_t>(shards.rows[s]);
-    shards_[place] = static_cast<uint32_t>(s);
-    first_ids_[place] = first_id_of[s];
-    ends_[place] = end;
+  for (uint64_t i = 0; i < deal.size(); ++i) {
+    const uint64_t number = deal(i);
+    const uint64_t s = number / cuts;
+    const auto rows = static_cast<uint64_t>(shards.rows[s]);
+    if (rows == 0) continue;
+    const uint64_t unit = unit_rows.empty() ? 1 : unit_rows[s];
+    const auto row_of_cut = [&](uint64_t cut) {
+      const auto units = static_cast<unsigned __int128>(ceil_div(rows, unit));
+      return std::min(static_cast<uint64_t>(cut * units / cuts) * unit, rows);
+    };
+    const uint64_t first = row_of_cut(number % cuts);
+    const uint64_t last = row_of_cut(number % cuts + 1);
+    if (first == last) continue;
+    end += last - first;
+    pieces_.push_back({first_ids[s] + first, last - first, unit});
+    ends_.push_back(end);
   }
 }
 
 uint64_t Deal::id(uint64_t dealt_row) const noexcept {
-  const auto place = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), dealt_row) - ends_.begin());
-  return first_ids_[place] + dealt_row - (place == 0 ? 0 : ends_[place - 1]);
+  const auto piece = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), dealt_row) - ends_.begin());
+  return pieces_[piece].first_id + pieces_[piece].rows - (ends_[piece] - dealt_row);
 }
 
 }  // namespace fastshard::order

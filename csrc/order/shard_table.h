@@ -34,22 +34,29 @@ void check_rows(const ShardTable& shards, uint64_t size);
 // The lanes of kind `block` where none are asked for.
 [[nodiscard]] uint64_t default_lanes(uint64_t units) noexcept;
 
-// The shards in the order in which they are dealt to lanes: one more permutation, by seed alone.
+// Pieces of shards in the order in which they are dealt to lanes: one more permutation, by seed alone. Immutable.
 class Deal {
  public:
-  Deal(const ShardTable& shards, uint64_t seed);
+  static constexpr uint64_t kPiecesPerLane = 8;  // at least: fewer shards are cut
 
-  [[nodiscard]] size_t size() const noexcept { return shards_.size(); }
-  [[nodiscard]] uint32_t shard(size_t place) const noexcept { return shards_[place]; }
-  [[nodiscard]] uint64_t first_id(size_t place) const noexcept { return first_ids_[place]; }
+  struct Piece {
+    uint64_t first_id;
+    uint64_t rows;       // whole units, but for the shard's last
+    uint64_t unit_rows;  // of the shard
+  };
+
+  // `unit_rows` as unit_rows() gives them, or empty where a unit is one row.
+  Deal(const ShardTable& shards, std::span<const uint64_t> unit_rows, uint64_t lanes, uint64_t seed);
+
+  // Those that hold samples.
+  [[nodiscard]] const std::vector<Piece>& pieces() const noexcept { return pieces_; }
 
   // The sample at a dealt row, which is below the number of samples.
   [[nodiscard]] uint64_t id(uint64_t dealt_row) const noexcept;
 
  private:
-  std::vector<uint32_t> shards_;
-  std::vector<uint64_t> first_ids_;
-  std::vector<uint64_t> ends_;  // dealt rows up to and with this place
+  std::vector<Piece> pieces_;
+  std::vector<uint64_t> ends_;  // dealt rows up to and with each piece
 };
 
 }  // namespace fastshard::order

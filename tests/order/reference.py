@@ -126,15 +126,26 @@ def default_lanes(shards: Sequence[Shard], unit_blocks: int) -> int:
     return lanes
 
 
-def dealt_rows(shards: Sequence[Shard], seed: int) -> list[tuple[int, int]]:
+def dealt_rows(
+    shards: Sequence[Shard], unit_rows_of: Sequence[int], lanes: int, seed: int
+) -> list[tuple[int, int]]:
     """(shard, row in it) of each dealt row."""
-    deal = P(len(shards), key_of(DEAL, seed))
-    order = [deal(j) for j in range(len(shards))]
-    return [(s, row) for s in order for row in range(shards[s].rows)]
+    if not shards:
+        return []
+    z = ceil_div(8 * lanes, len(shards))
+    deal = P(len(shards) * z, key_of(DEAL, seed))
+    result = []
+    for i in range(len(shards) * z):
+        s, j = divmod(deal(i), z)
+        rows, unit = shards[s].rows, unit_rows_of[s]
+        n = ceil_div(rows, unit)
+        first, end = j * n // z * unit, (j + 1) * n // z * unit
+        result += [(s, row) for row in range(first, min(end, rows))]
+    return result
 
 
-def sample_id(shards: Sequence[Shard], s: int, row: int) -> int:
-    return sum(shard.rows for shard in shards[:s]) + row
+def first_ids(shards: Sequence[Shard]) -> list[int]:
+    return [sum(shard.rows for shard in shards[:s]) for s in range(len(shards))]
 
 
 def none_order(size: int) -> list[int]:
@@ -150,8 +161,8 @@ def global_order(size: int, seed: int, epoch: int, lanes: int = 1, shards: Seque
     if lanes == 1:
         perm = P(size, key_of(GLOBAL, seed, epoch, 0))
         return [perm(p) for p in range(size)]
-    first_ids = [sum(shard.rows for shard in shards[:s]) for s in range(len(shards))]
-    ids = [first_ids[s] + row for s, row in dealt_rows(shards, seed)]
+    starts = first_ids(shards)
+    ids = [starts[s] + row for s, row in dealt_rows(shards, [1] * len(shards), lanes, seed)]
     lane_order = []
     for lane in range(lanes):
         length = lane_length(size, lanes, lane)
@@ -196,11 +207,9 @@ def block_order(
 ) -> list[int]:
     size = sum(shard.rows for shard in shards)
     count = default_lanes(shards, unit_blocks) if lanes is None else lanes
-    first_ids = [sum(shard.rows for shard in shards[:s]) for s in range(len(shards))]
-    rows = [
-        (first_ids[s] + row, s, row // unit_rows(shards[s], unit_blocks))
-        for s, row in dealt_rows(shards, seed)
-    ]
+    starts = first_ids(shards)
+    units = [unit_rows(shard, unit_blocks) if shard.rows else 1 for shard in shards]
+    rows = [(starts[s] + row, s, row // units[s]) for s, row in dealt_rows(shards, units, count, seed)]
     lane_order = []
     for lane in range(count):
         first = lane_first(size, count, lane)

@@ -130,12 +130,21 @@ def test_a_lane_holds_the_same_samples_in_every_epoch(kind):
     assert [frozenset(all_ids(other)[lane::lanes]) for lane in range(lanes)] != held[0]
 
 
-def test_a_lane_lies_in_few_neighbouring_rows_of_the_dealt_shards():
-    shards = [regular(1000, 50)] * 16
-    order = block(shards, lanes=8, seed=2)
-    ids = all_ids(order)
-    for lane in range(8):
-        assert len({sample // 1000 for sample in ids[lane::8]}) == 2
+def test_a_lane_holds_whole_shards_where_there_are_many():
+    shards = [regular(100, 5)] * 64
+    ids = all_ids(block(shards, lanes=8, seed=2))
+    held = [{sample // 100 for sample in ids[lane::8]} for lane in range(8)]
+    assert [len(lane) for lane in held] == [8] * 8
+    assert sorted(held[0])[-1] - sorted(held[0])[0] > 8  # dealt, not neighbours
+
+
+def test_each_lane_is_a_sample_of_the_whole_where_there_are_few_shards():
+    shards = [regular(2000, 10)] * 4
+    ids = all_ids(block(shards, lanes=16, seed=2))
+    assert all(len({sample // 2000 for sample in ids[lane::16]}) >= 3 for lane in range(16))
+    assert all(
+        len({sample // 10 for sample in ids[lane::16]}) <= 51 for lane in range(16)
+    )  # 50 units, one cut at most
 
 
 def test_a_window_takes_whole_units_and_each_unit_once():

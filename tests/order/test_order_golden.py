@@ -18,7 +18,7 @@ HASHES = {
     "batches-v1.json": "17585d2ff77f17644944f43188ca649e0e0c69c0ec972c6b38235d69141b61f3",
     "keys-v1.json": "de117ff58f5fdf6b3cd01670544f4d1cc0ad0d2e3cf1e78e266c0028a2163860",
     "mixes-v1.json": "9cce0ed0e4b594e8afe72e8cdeb34fe6c909850d2d9f912c30a1d9f9e2a1dacf",
-    "orders-v1.json": "d85fb394151489b20f60d109b42fd910488bc274cadc5fe579f3dccc851dc8c6",
+    "orders-v1.json": "c7614cbc1c35c5f53a0283622b9d0b1557c1c68fc6cc45b48bfa8161cb8daba0",
     "permutations-v1.json": "ecdf19869e78f39a971479fc0eb4275066dd24ac5d3076a48b31401840840af8",
 }
 

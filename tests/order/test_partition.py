@@ -392,10 +392,12 @@ def test_every_sample_of_an_epoch_once_over_all_ranks_and_a_restart(shards, kind
     assert len(np.unique(ids)) == epoch_size
 
 
-def test_a_batch_takes_its_samples_from_all_over_the_data_set():
-    shards = [regular(1000, 10)] * 64
+def test_a_batch_smaller_than_the_lanes_sees_more_than_one_corner_of_the_data():
+    shards = [regular(16_000, 100)] * 4  # were the data sorted by class: four classes
     order = _core.EpochOrder(kind="block", size=64_000, seed=1, window=6400, unit_blocks=1, **columns(shards))
-    part = partition(size=64_000, batch_size=64, lanes=order.lanes, tail="drop")
-    positions, _ = part.batch(17)
+    part = partition(size=64_000, batch_size=16, lanes=order.lanes, tail="drop")
     assert order.lanes == 64
-    assert len(np.unique(order.ids(positions) // 1000)) == 64
+    classes = [order.ids(part.batch(k)[0]) // 16_000 for k in range(0, part.num_batches, 7)]
+    assert min(len(np.unique(batch)) for batch in classes) >= 2
+    same = np.mean([np.mean(batch[:, None] == batch[None, :]) for batch in classes])
+    assert same == pytest.approx(1 / 16 + 15 / 16 / 4, abs=0.02)  # as in an even shuffle
