@@ -1,7 +1,7 @@
 """From a Parquet export to a trained network, on scikit-learn's 1,797 images of handwritten digits.
 
-What a user would do, in five steps: export a table, convert it, look at it, check it, train on it. `make demo` runs this;
-the only argument is a folder for its files, which is made anew.
+What a user would do, in five steps: export a table, convert it, look at it, check it, train on it. `make demo` runs
+this; the only argument is a folder for its files, which is made anew.
 """
 
 from __future__ import annotations
@@ -111,9 +111,11 @@ def main(folder: Path) -> int:
     model, speed = train(train_path)
     share = accuracy(model, test_path)
 
-    say(f"The network names {share:.1%} of the {len(fs.open(test_path)):,} images rightly that it has never seen.")
-    print(f"Training took {speed:,.0f} samples/s; fastshard alone delivers {delivery_rate(train_path):,.0f} samples/s")
-    print(f"here as shuffled batches. The files are in {folder}: try `fastshard head {train_path}`.")
+    unseen = len(fs.open(test_path))
+    say(f"The network names {share:.1%} of {unseen:,} images rightly that it has never seen.")
+    print(f"Training took {speed:,.0f} samples/s; as shuffled batches with nothing to do for the network,")
+    print(f"fastshard delivers {delivery_rate(train_path):,.0f} samples/s here.")
+    print(f"The files are in {folder}: try `fastshard head {train_path}`.")
     if share <= 0.95:
         print("That is less than the 95 % that this network should reach.", file=sys.stderr)
         return 1

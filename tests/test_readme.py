@@ -1,4 +1,4 @@
-"""The examples of README.md and of the guide run, in the order in which they stand there, as a reader would try them."""
+"""The examples of README.md and of the guide run, in the order in which they stand there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def export(tmp_path: Path) -> Path:
         (tmp_path / "export").mkdir(exist_ok=True)
         (tmp_path / "feather").mkdir(exist_ok=True)
         pq.write_table(table, tmp_path / "export" / f"part-{number}.parquet", row_group_size=200)
-        feather.write_feather(table, tmp_path / "feather" / f"part-{number}.feather", compression="uncompressed")
+        feather.write_feather(
+            table, tmp_path / "feather" / f"part-{number}.feather", compression="uncompressed"
+        )
     return tmp_path
 
 
@@ -56,7 +58,12 @@ def test_examples_run(page: Path, export: Path) -> None:
             calls = [command(line) for line in text.splitlines() if line.startswith("$ ")]
         for call in calls:
             result = subprocess.run(
-                call, cwd=export, capture_output=True, text=True, timeout=200, env={**os.environ, "COLUMNS": "100"}
+                call,
+                cwd=export,
+                capture_output=True,
+                text=True,
+                timeout=200,
+                env={**os.environ, "COLUMNS": "100"},
             )
             assert result.returncode == 0, f"{text}\n{result.stdout}\n{result.stderr}"
 
