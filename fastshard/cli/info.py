@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_PROVENANCE = {"fastshard": "written by version"}
 _VALUE_LIMIT = 100  # columns of a terminal that one value of the provenance or the metadata may take
 
 
@@ -78,7 +79,7 @@ def _summary(path: str, index: DatasetIndex) -> str:
         ("compression", compression),
         ("fingerprint", index.fingerprint),
         ("generation", count(index.generation)),
-        *_flatten("", index.provenance),
+        *_flatten("", {_PROVENANCE.get(name, name): value for name, value in index.provenance.items()}),
         *_flatten("metadata", index.metadata),
     ]
     return fields([(name, shorten(value, _VALUE_LIMIT)) for name, value in pairs])
@@ -94,18 +95,17 @@ def _flatten(prefix: str, document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _columns(index: DatasetIndex) -> str:
-    header = ("column", "type", "nulls", "length")
+    header = ["column", "type", "nulls", "inner nulls", "length"]
     rows = []
     for field in index.schema:
         stats = index.columns[field.name]
         kind = field.type if field.nullable else f"{field.type} not null"
-        rows.append((shorten(field.name, 40), shorten(kind, 80), _nulls(stats), _length(stats)))
-    return table(header, rows, right=(2,))
-
-
-def _nulls(stats: ColumnStats) -> str:
-    inner = f" (+{count(stats.child_null_count)} inside)" if stats.child_null_count else ""
-    return count(stats.null_count) + inner
+        nulls = [count(stats.null_count), count(stats.child_null_count)]
+        rows.append([shorten(field.name, 40), shorten(kind, 80), *nulls, _length(stats)])
+    if not any(stats.child_null_count for stats in index.columns.values()):
+        for row in (header, *rows):
+            del row[3]
+    return table(header, rows, right=(2, 3) if len(header) == 5 else (2,))
 
 
 def _length(stats: ColumnStats) -> str:
