@@ -14,7 +14,7 @@ from fastshard.cli._text import count, rate, seconds, size
 from fastshard.errors import CorruptError, NotFoundError
 
 if TYPE_CHECKING:
-    from fastshard.reader import Fault
+    from fastshard.verification import Fault
 
 __all__ = ["command"]
 
@@ -63,7 +63,7 @@ def _verify(path: str, *, show_progress: bool) -> tuple[int, int, list[Fault]]:
     """Samples, bytes and faults of the data set; an index that cannot be read is a fault, a missing one an error."""
     import fastshard
     from fastshard._index import read_index
-    from fastshard.reader import Fault
+    from fastshard.verification import Fault
 
     try:
         index = read_index(path)
