@@ -229,16 +229,23 @@ def _begin(family: _Family, start: Start, member: Member | None) -> _Take:
 
 
 def _dump(families: dict[str, _Family]) -> bytes:
-    return json.dumps({key: asdict(family) for key, family in families.items()}).encode()
+    return json.dumps(
+        {
+            key: {
+                "next": asdict(family.next),
+                "changed": family.changed,
+                "takes": [[asdict(t.start), t.base_seed, t.iteration, t.joined] for t in family.takes],
+                "said": family.said,
+            }
+            for key, family in families.items()
+        }
+    ).encode()
 
 
 def _parse(content: bytes) -> dict[str, _Family]:
     families = {}
     for key, value in json.loads(content).items():
-        takes = [
-            _Take(Start(**take["start"]), take["base_seed"], take["iteration"], take["joined"])
-            for take in value["takes"]
-        ]
+        takes = [_Take(Start(**start), *rest) for start, *rest in value["takes"]]
         families[key] = _Family(Start(**value["next"]), value["changed"], takes, value["said"])
     return families
 

@@ -104,15 +104,16 @@ class SharedCell:
             return SharedCell, ()
         return _from_parent, (reduction.DupFd(self._fd),)
 
-    def __del__(self) -> None:
+    def __del__(self, fstat: Any = os.fstat, close: Any = os.close) -> None:  # `os` may be gone at exit
         fd, self._fd = getattr(self, "_fd", -1), -1
-        if fd >= 0:
-            try:
-                info = os.fstat(fd)
-                if (info.st_dev, info.st_ino) == self._identity:
-                    os.close(fd)
-            except OSError:
-                pass
+        if fd < 0:
+            return
+        try:
+            info = fstat(fd)
+            if (info.st_dev, info.st_ino) == self._identity:
+                close(fd)
+        except OSError:
+            pass
 
 
 def _from_parent(handle: Any) -> SharedCell:

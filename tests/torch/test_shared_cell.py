@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import time
 from multiprocessing.context import BaseContext
@@ -122,6 +123,16 @@ def test_a_descriptor_that_became_another_file_is_not_written_to(tmp_path) -> No
         pass
     os.close(other)
     assert (tmp_path / "other").stat().st_size == 0
+
+
+def test_a_cell_that_lives_to_the_end_of_the_process_goes_quietly() -> None:
+    code = (
+        "from fastshard._shared import SharedCell\nimport sys\nsys.kept = SharedCell()\ncell = SharedCell()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
 
 
 def test_no_name_is_left_in_shared_memory() -> None:
