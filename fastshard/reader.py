@@ -215,6 +215,11 @@ class ShardReader:
             OutOfRangeError: An id is not there.
             InvalidError: Not a one-dimensional sequence of integers.
         """
+        if type(ids) is np.ndarray and ids.dtype == np.int64 and ids.ndim == 1 and ids.flags.c_contiguous:
+            try:
+                return self._take(ids)
+            except OutOfRangeError:
+                pass  # counted from the end, or not there
         return self._take(self._as_ids(ids))
 
     def __getitems__(self, ids: Sequence[int]) -> list[dict[str, Any]]:

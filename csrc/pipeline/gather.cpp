@@ -15,7 +15,7 @@ using ipc::Layout;
 using ipc::ValueRange;
 
 constexpr size_t kCacheLine = 64;
-constexpr size_t kPrefetchAhead = 24;  // rows; enough to cover a miss to memory at the copy rate of small rows
+constexpr size_t kPrefetchAhead = 96;  // rows; covers a miss to memory and its page walk at the copy rate of small rows
 
 size_t bytes_of(int64_t count, int64_t width) {
   int64_t bytes = 0;

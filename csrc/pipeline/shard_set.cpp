@@ -58,6 +58,29 @@ bool consecutive(std::span<const int64_t> ids) {
   return true;
 }
 
+// Where each row's value of a column of constant width lies. False where some block's column does not lie in the
+// mapping as plain rows. Throws as Shard::column does.
+bool plain_sources(const Taken& taken, uint32_t column, int64_t width, DecodedCache& cache, const std::byte** sources) {
+  const std::atomic<const std::byte*>* values = nullptr;  // of the last row's shard, by block
+  uint32_t last = UINT32_MAX;
+  for (const Located& row : taken.rows) {
+    if (row.shard != last) {
+      values = taken.shards[row.shard]->plain_column(column);
+      last = row.shard;
+    }
+    const std::byte* first = values == nullptr ? nullptr : values[row.block].load(std::memory_order_acquire);
+    if (first == nullptr) {
+      Shard& shard = *taken.shards[row.shard];
+      (void)shard.column(row.block, column, cache);
+      values = shard.plain_column(column);
+      first = shard.plain_values(row.block, column);
+    }
+    if (first == Shard::kNotPlain) return false;
+    *sources++ = first + row.row * width;
+  }
+  return true;
+}
+
 // A column of constant-width rows, its innermost values still to be filled: returns where they go.
 std::byte* make_plain(const ipc::Field& field, int64_t length, BufferPool& pool, Column& column) {
   column.field = &field;
@@ -284,26 +307,15 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
   };
 
   const bool in_order = consecutive(ids);
-  std::vector<const std::byte*> sources(ids.size());
+  const auto sources = std::make_unique_for_overwrite<const std::byte*[]>(ids.size());
   for (const uint32_t column : columns) {
     const ipc::Field& field = schema_.fields[column];
     Column& result = out.emplace_back();
     const int64_t width = in_order ? 0 : plain_width(field);  // consecutive rows are copied block by block below
-    bool plain = width > 0;
-    for (size_t i = 0; plain && i < ids.size(); ++i) {
-      const Located& row = taken.rows[i];
-      Shard& shard = *taken.shards[row.shard];
-      const std::byte* values = shard.plain_values(row.block, column);
-      if (values == nullptr) {
-        (void)shard.column(row.block, column, state.cache);
-        values = shard.plain_values(row.block, column);
-      }
-      plain = values != Shard::kNotPlain;
-      sources[i] = values + row.row * width;
-    }
-    if (plain) {
+    if (width > 0 && plain_sources(taken, column, width, state.cache, sources.get())) {
       std::byte* const into = make_plain(field, static_cast<int64_t>(ids.size()), *state.pool, result);
-      if (const GatherStatus status = gather_plain(sources, width, into); status != GatherStatus::kOk)
+      const std::span<const std::byte* const> rows(sources.get(), ids.size());
+      if (const GatherStatus status = gather_plain(rows, width, into); status != GatherStatus::kOk)
         fail(status, column);
       continue;
     }
