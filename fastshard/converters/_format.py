@@ -1,0 +1,123 @@
+"""What a file format tells about a file, and the sizes that reading keeps to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fastshard.converters._discover import SourceFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+__all__ = ["READ_BYTES", "Contents", "Format", "Unit", "bounded", "rows_for"]
+
+# What one batch read from a file aims at, and how many times that it may be before it is read in smaller ones.
+READ_BYTES = 16 << 20
+READ_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The smallest piece of a file that is read by itself: a row group, a record batch, a whole stream.
+
+    Attributes:
+        rows: Rows; None where only reading tells.
+        bytes: Their size in memory, as far as the metadata tell.
+    """
+
+    rows: int | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a file's metadata tell.
+
+    Attributes:
+        schema: Of its batches, as read: not normalised.
+        units: Its pieces, in order.
+    """
+
+    schema: pa.Schema
+    units: tuple[Unit, ...]
+
+    @property
+    def rows(self) -> int | None:
+        rows = [unit.rows for unit in self.units]
+        return None if None in rows else sum(row for row in rows if row is not None)
+
+
+class Format(Protocol):
+    """A file format: a module with these functions."""
+
+    def inspect(self, file: SourceFile) -> Contents:
+        """Read a file's metadata.
+
+        Raises:
+            SourceError: The file cannot be read, or is of another format.
+        """
+
+    def read(
+        self, file: SourceFile, units: Sequence[int], columns: Sequence[str] | None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Read some units of a file, in order, in bounded memory where the format allows it.
+
+        Args:
+            file: The file.
+            units: Places in `Contents.units`, ascending.
+            columns: Names of top-level columns to read, all there are; None: all.
+
+        Yields:
+            The unit at which a run of adjacent units begins, and a batch of the next rows of that run.
+
+        Raises:
+            SourceError: The file cannot be read; the message names it and, where that is known, the column.
+        """
+
+    def prune(
+        self, file: SourceFile, contents: Contents, condition: pc.Expression, fields: Sequence[pa.Field]
+    ) -> list[int]:
+        """The units that may hold rows for which `condition` on `fields` is true."""
+
+
+def rows_for(bytes_per_row: float, target: int = READ_BYTES) -> int:
+    """How many rows make a batch of about `target` bytes."""
+    return max(1, min(READ_ROWS, int(target / max(bytes_per_row, 1.0))))
+
+
+def bounded(batch: pa.RecordBatch, target: int = READ_BYTES) -> Iterator[pa.RecordBatch]:
+    """A batch in slices whose dictionary columns take about `target` bytes when they are decoded."""
+    import pyarrow as pa
+
+    sizes = [_decoded_bytes(column) for column in batch.columns if pa.types.is_dictionary(column.type)]
+    rows = batch.num_rows
+    if rows == 0 or sum(size.sum() for size in sizes) <= target:
+        yield batch
+        return
+    ends: Any = sum(sizes).cumsum()
+    start = 0
+    while start < rows:
+        used = ends[start - 1] if start else 0
+        stop = max(start + 1, int(ends.searchsorted(used + target, side="right")))
+        yield batch.slice(start, stop - start)
+        start = stop
+
+
+def _decoded_bytes(array: pa.Array) -> Any:
+    """Bytes that each row of a dictionary array takes when decoded: an int64 NumPy array."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = array.dictionary
+    if pa.types.is_string(values.type) or pa.types.is_binary(values.type) or pa.types.is_large_string(values.type):
+        lengths = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    else:
+        lengths = np.full(len(values), values.nbytes // max(1, len(values)), np.int64)
+    if not len(lengths):
+        return np.zeros(len(array), np.int64)
+    codes = array.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths[codes]

@@ -1,0 +1,306 @@
+"""What `convert` does to each batch: filter, choose columns, cast, make tensors, transform, in this order.
+
+Planned once against the source's schema, where wrong arguments are found; then applied to every batch, in any process.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fastshard.converters._cast import cast_array, cast_targets
+from fastshard.converters._part import Part
+from fastshard.converters._tensors import TensorSpec, tensor_specs, to_tensors
+from fastshard.errors import InvalidError, SchemaError, SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+__all__ = ["Selected", "Steps", "Transform", "plan_steps"]
+
+Transform: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]"
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What became of a part.
+
+    Attributes:
+        batch: The rows that are left.
+        numbers: Their numbers in the source, int64; for rows of a transform that changed how many there are, that of
+            the first row that went in, for all.
+    """
+
+    batch: pa.RecordBatch
+    numbers: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The plan. Picklable where the transform is.
+
+    Attributes:
+        reads: Columns that the source has to read.
+        condition: Rows for which it is not true (false or null) go.
+        condition_fields: The columns that it looks at.
+        columns: Those that stay, in order.
+        casts: New types by column.
+        tensors: By column.
+        transform: Called last, with each batch.
+        schema: Of what comes out; None until the transform has been seen at work.
+    """
+
+    reads: tuple[str, ...]
+    condition: pc.Expression | None
+    condition_fields: tuple[str, ...]
+    columns: tuple[str, ...]
+    casts: Mapping[str, pa.DataType]
+    tensors: Mapping[str, TensorSpec]
+    transform: Transform | None
+    schema: pa.Schema | None
+
+    def with_schema(self, schema: pa.Schema) -> Steps:
+        return replace(self, schema=schema)
+
+    @property
+    def changes_nothing(self) -> bool:
+        return self.condition is None and not self.casts and not self.tensors and self.transform is None
+
+    def apply(self, part: Part) -> Iterator[Selected]:
+        """Run the steps on a batch of the source.
+
+        Yields:
+            The batches that came of it: one, but for a transform that gave several or none; never an empty one.
+
+        Raises:
+            SourceError: A value cannot be cast or is no tensor, or the transform failed; the message names the row.
+        """
+        import numpy as np
+
+        kept, places = self._filtered(part)
+        if kept.num_rows == 0:
+            return
+        numbers = part.number + (np.arange(kept.num_rows) if places is None else places)
+        batch = self._converted(kept, part, places)
+        if self.transform is None:
+            yield Selected(batch, numbers)
+            return
+        results = self._transformed(batch, part)
+        total = sum(result.num_rows for result in results)
+        start = 0
+        for result in results:
+            if result.num_rows == 0:
+                continue
+            same = numbers[start : start + result.num_rows] if total == batch.num_rows else None
+            start += result.num_rows
+            yield Selected(result, np.full(result.num_rows, numbers[0]) if same is None else same)
+
+    def first_output(self, part: Part) -> pa.Schema | None:
+        """The schema of what the transform makes of a part, or None where the filter leaves no row of it."""
+        kept, places = self._filtered(part)
+        if kept.num_rows == 0:
+            return None
+        return self.output_of(self._converted(kept, part, places), part)
+
+    def output_of(self, batch: pa.RecordBatch, part: Part) -> pa.Schema:
+        """The schema of what the transform makes of a batch that the other steps are done with."""
+        return self._call(batch, part).schema
+
+    def converted_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of what goes into the transform."""
+        import pyarrow as pa
+
+        fields = []
+        for name in self.columns:
+            field = schema.field(name)
+            if name in self.casts:
+                field = field.with_type(self.casts[name])
+            if name in self.tensors:
+                field = field.with_type(self.tensors[name].arrow_type)
+            fields.append(field)
+        return pa.schema(fields, metadata=schema.metadata)
+
+    def _filtered(self, part: Part) -> tuple[pa.RecordBatch, Any]:
+        """The rows that stay, and their places in the part: None for all."""
+        import numpy as np
+
+        if self.condition is None:
+            return part.batch, None
+        mask = evaluate(self.condition, part.batch)
+        kept = part.batch.filter(mask, null_selection_behavior="drop")
+        return kept, np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False))
+
+    def _converted(self, batch: pa.RecordBatch, part: Part, places: Any) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        def where(name: str, row: int) -> str:
+            return part.where(row if places is None else int(places[row]), name)
+
+        if batch.schema.names == list(self.columns) and not self.casts and not self.tensors:
+            return batch
+        arrays = []
+        for name in self.columns:
+            array = batch.column(batch.schema.get_field_index(name))
+            if name in self.casts:
+                array = cast_array(array, self.casts[name], partial(where, name))
+            if name in self.tensors:
+                array = to_tensors(array, self.tensors[name], partial(where, name))
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.converted_schema(batch.schema))
+
+    def _call(self, batch: pa.RecordBatch, part: Part) -> pa.RecordBatch | pa.Table:
+        import pyarrow as pa
+
+        assert self.transform is not None
+        try:
+            result = self.transform(batch)
+        except Exception as error:
+            raise SourceError(
+                f"{part.where(0)} and on: transform= failed on a batch of {batch.num_rows} rows: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(result, pa.RecordBatch | pa.Table):
+            raise SchemaError(
+                f"{part.where(0)}: transform= must return a pyarrow.RecordBatch or Table, not {type(result).__name__}"
+            )
+        return result
+
+    def _transformed(self, batch: pa.RecordBatch, part: Part) -> list[pa.RecordBatch]:
+        import pyarrow as pa
+
+        assert self.schema is not None
+        result = self._call(batch, part)
+        batches = result.to_batches() if isinstance(result, pa.Table) else [result]
+        return [_fitted(batch, self.schema, part) for batch in batches]
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema, part: Part) -> pa.RecordBatch:
+    """A later output of the transform, held to the schema of its first one."""
+    import pyarrow as pa
+
+    if batch.schema.equals(schema):
+        return batch
+    if batch.schema.names != schema.names:
+        raise SchemaError(
+            f"{part.where(0)}: transform= returned the columns {batch.schema.names}, at first it was {schema.names}; "
+            "it must always return the same ones"
+        )
+    arrays = []
+    for field, array in zip(schema, batch.columns, strict=True):
+        try:
+            arrays.append(array if array.type == field.type else array.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise SchemaError(
+                f"{part.where(0)}: transform= returned column {field.name!r} as {array.type}, at first it was "
+                f"{field.type}; give the type in the transform, as pa.array(values, type)"
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def evaluate(condition: pc.Expression, batch: pa.RecordBatch | pa.Table) -> pa.Array:
+    """What an expression gives for each row of a batch, in the rows' order."""
+    import pyarrow as pa
+    from pyarrow import acero
+
+    table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+    steps = [
+        acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+        acero.Declaration("project", acero.ProjectNodeOptions([condition], ["value"])),
+    ]
+    result = acero.Declaration.from_sequence(steps).to_table(use_threads=False).column(0)
+    return result.combine_chunks() if result.num_chunks != 1 else result.chunk(0)
+
+
+def plan_steps(
+    schema: pa.Schema,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: pc.Expression | None = None,
+    tensors: Mapping[str, Any] | None = None,
+    cast: Mapping[str, Any] | None = None,
+    transform: Transform | None = None,
+) -> Steps:
+    """Hold the arguments of `convert` against the source's schema.
+
+    Raises:
+        InvalidError: An argument is malformed or names a column that is not there.
+        SchemaError: A column cannot become tensors.
+    """
+    chosen = _chosen(schema, columns)
+    fields = () if filter is None else _condition_fields(schema, filter)
+    reads = tuple(name for name in schema.names if name in {*chosen, *fields})
+    if transform is not None and not callable(transform):
+        raise InvalidError(f"transform= must be a function of a batch, not {type(transform).__name__}")
+    steps = Steps(reads, filter, fields, chosen, {}, {}, transform, None)
+    selected = steps.converted_schema(schema)
+    steps = replace(steps, casts=cast_targets(selected, _mapping(cast, "cast")))
+    cast_schema = steps.converted_schema(schema)
+    steps = replace(steps, tensors=tensor_specs(cast_schema, _mapping(tensors, "tensors")))
+    return steps if transform is not None else steps.with_schema(steps.converted_schema(schema))
+
+
+def _mapping(value: Any, argument: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidError(f"{argument}= must be a dict, not {type(value).__name__}: {value!r}")
+    return value
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> tuple[str, ...]:
+    if columns is None:
+        return tuple(schema.names)
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise InvalidError(f"columns= must be a list of names, not {type(columns).__name__}: {columns!r}")
+    if not columns:
+        raise InvalidError("columns= is empty; a data set needs at least one column")
+    for name in columns:
+        if name not in schema.names:
+            close = difflib.get_close_matches(str(name), schema.names, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"the columns are {schema.names}"
+            raise InvalidError(f"columns=: there is no column {name!r}; {hint}")
+    if len(set(columns)) < len(columns):
+        raise InvalidError(f"columns= names a column twice: {list(columns)}")
+    return tuple(columns)
+
+
+def _condition_fields(schema: pa.Schema, condition: pc.Expression) -> tuple[str, ...]:
+    """The columns that an expression looks at: those that it cannot be bound without.
+
+    Raises:
+        InvalidError: It is no expression of these columns that is true or false.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(condition, pc.Expression):
+        raise InvalidError(
+            f'filter= must be a pyarrow expression, such as pc.field("x") > 0, not {type(condition).__name__}'
+        )
+    try:
+        kind = evaluate(condition, schema.empty_table()).type
+    except (pa.ArrowException, TypeError) as error:
+        raise InvalidError(f"filter={condition}: {str(error).splitlines()[0]}; the columns are {schema.names}") from error
+    if kind != pa.bool_():
+        raise InvalidError(f"filter={condition}: it gives {kind} for each row, and must give true or false")
+    text = str(condition)
+    if "FieldPath" in text:  # it counts columns, and must find all of them in their places
+        return tuple(schema.names)
+    return tuple(name for name in schema.names if name in text and not _binds(condition, schema, name))
+
+
+def _binds(condition: pc.Expression, schema: pa.Schema, without: str) -> bool:
+    import pyarrow as pa
+
+    rest = schema.remove(schema.get_field_index(without))
+    if len(rest) == 0:  # Arrow has no table of no columns
+        rest = pa.schema([pa.field(without + "_", pa.null())])
+    try:
+        evaluate(condition, rest.empty_table())
+    except pa.ArrowException:
+        return False
+    return True
