@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from fastshard.converters._types import parse_type, with_leaf
 from fastshard.errors import InvalidError, SourceError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["cast_array", "cast_targets", "first_bad_row"]
 
@@ -24,8 +24,6 @@ def cast_targets(schema: pa.Schema, cast: Mapping[str, Any]) -> dict[str, pa.Dat
     Raises:
         InvalidError: A key names neither a column nor a type, or a value names no type.
     """
-    import pyarrow as pa
-
     by_column: dict[str, pa.DataType] = {}
     by_type: dict[pa.DataType, pa.DataType] = {}
     for key, value in cast.items():
@@ -45,12 +43,16 @@ def cast_targets(schema: pa.Schema, cast: Mapping[str, Any]) -> dict[str, pa.Dat
             target = by_column[field.name]
             new = target
             if not pa.types.is_nested(target) and not isinstance(target, pa.BaseExtensionType):
-                new = with_leaf(field.type, lambda _, target=target: target)
+                new = with_leaf(field.type, _always(target))
         else:
             new = with_leaf(field.type, lambda leaf: by_type.get(leaf, leaf))
         if new != field.type:
             targets[field.name] = new
     return targets
+
+
+def _always(type_: pa.DataType) -> Callable[[pa.DataType], pa.DataType]:
+    return lambda _: type_
 
 
 def cast_array(array: pa.Array, target: pa.DataType, where: Callable[[int], str]) -> pa.Array:
@@ -64,8 +66,6 @@ def cast_array(array: pa.Array, target: pa.DataType, where: Callable[[int], str]
     Raises:
         SourceError: A value cannot be had in the new type; the message names its row.
     """
-    import pyarrow as pa
-
     if array.type == target:
         return array
     try:
@@ -78,8 +78,6 @@ def cast_array(array: pa.Array, target: pa.DataType, where: Callable[[int], str]
 
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     from fastshard.schema import BFloat16Type
 
     if target == BFloat16Type():
@@ -93,9 +91,6 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _to_bfloat16(array: pa.Array) -> pa.Array:
     """Round to the nearest bfloat16, ties to even, as torch does; NaN stays NaN."""
-    import numpy as np
-    import pyarrow as pa
-
     from fastshard.schema import BFloat16Type
 
     floats = array.cast(pa.float32())
@@ -108,17 +103,12 @@ def _to_bfloat16(array: pa.Array) -> pa.Array:
 
 
 def _from_bfloat16(array: pa.Array) -> pa.Array:
-    import numpy as np
-    import pyarrow as pa
-
     bits = array.storage.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint32) << 16
     return pa.array(bits.view(np.float32), mask=array.is_null().to_numpy(zero_copy_only=False))
 
 
 def first_bad_row(array: pa.Array, attempt: Callable[[pa.Array], Any]) -> int:
     """The first row that `attempt` fails on, when it fails on the whole and works row by row; by bisection."""
-    import pyarrow as pa
-
     start, rows = 0, len(array)
     while rows > 1:
         half = rows // 2

@@ -8,14 +8,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+from pyarrow import fs as pafs
 
 from fastshard.converters._paths import Place, absent, has_magic, locate, source_error
 from fastshard.errors import SourceError
-
-if TYPE_CHECKING:
-    from pyarrow import fs as pafs
 
 __all__ = ["SourceFile", "discover", "natural_key"]
 
@@ -34,12 +32,14 @@ class SourceFile:
         size: Bytes; -1 where the file system does not tell.
         stamp: What changes when the file is written again: its time of modification or its tag; may be empty.
         partition: Hive keys and values from the directories between the root that was named and the file.
+        digest: The xxh3-128 that the file must have, as 32 hexadecimal digits; empty where none is known.
     """
 
     place: Place
     size: int
     stamp: str
     partition: tuple[tuple[str, str | None], ...] = ()
+    digest: str = ""
 
     @property
     def name(self) -> str:
@@ -74,8 +74,6 @@ def discover(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
 
 
 def _expand(source: str | os.PathLike[str]) -> list[SourceFile]:
-    from pyarrow import fs as pafs
-
     place = locate(source)
     text = os.fspath(source)
     if has_magic(text) and not (place.local and os.path.lexists(place.path)):
@@ -92,11 +90,14 @@ def _expand(source: str | os.PathLike[str]) -> list[SourceFile]:
     return [_source_file(place, info)]
 
 
-def _source_file(place: Place, info: pafs.FileInfo, partition: tuple[tuple[str, str | None], ...] = ()) -> SourceFile:
+def _source_file(
+    place: Place, info: pafs.FileInfo, partition: tuple[tuple[str, str | None], ...] = ()
+) -> SourceFile:
     name = info.base_name
     if _TABLES.match(name):
         raise SourceError(
-            f"{place.name}: this is a table of a fastshard data set, not data; give the data set's directory as the source"
+            f"{place.name}: this is a table of a fastshard data set, not data; give the data set's "
+            "directory as the source"
         )
     size = -1 if info.size is None else int(info.size)
     return SourceFile(place, size, _stamp(place, info), partition)
@@ -123,8 +124,6 @@ def _stamp(place: Place, info: pafs.FileInfo) -> str:
 
 
 def _expand_directory(place: Place) -> list[SourceFile]:
-    from pyarrow import fs as pafs
-
     _refuse_delta_parents(place)
     infos = _list(place, recursive=True)
     relative = {_relative(place, info.path): info for info in infos}
@@ -134,11 +133,14 @@ def _expand_directory(place: Place) -> list[SourceFile]:
     if "dataset_dict.json" in top:
         splits = sorted(name for name in top if relative[name].type == pafs.FileType.Directory)
         raise SourceError(
-            f"{place.name}: this is a Hugging Face DatasetDict with the splits {splits}; convert each by its own directory"
+            f"{place.name}: this is a Hugging Face DatasetDict with the splits {splits}; "
+            "convert each by its own directory"
         )
     _refuse_tables(place, relative)
     names = [
-        name for name, info in relative.items() if info.type == pafs.FileType.File and not _is_hidden(name.split("/"))
+        name
+        for name, info in relative.items()
+        if info.type == pafs.FileType.File and not _is_hidden(name.split("/"))
     ]
     if not names:
         raise SourceError(_nothing_found(place, relative))
@@ -147,8 +149,6 @@ def _expand_directory(place: Place) -> list[SourceFile]:
 
 
 def _list(place: Place, *, recursive: bool) -> list[pafs.FileInfo]:
-    from pyarrow import fs as pafs
-
     try:
         return list(place.filesystem.get_file_info(pafs.FileSelector(place.path, recursive=recursive)))
     except Exception as error:
@@ -197,12 +197,14 @@ def _hugging_face_files(place: Place, relative: dict[str, pafs.FileInfo]) -> lis
             names = [entry["filename"] for entry in json.loads(stream.read())["_data_files"]]
     except Exception as error:
         raise SourceError(
-            f"{place.name}/state.json: not the state of a saved Hugging Face data set ({error}); save it again, or name its "
-            ".arrow files"
+            f"{place.name}/state.json: not the state of a saved Hugging Face data set ({error}); "
+            "save it again, or name its .arrow files"
         ) from error
     missing = [name for name in names if name not in relative]
     if missing:
-        raise SourceError(f"{place.name}: state.json names {missing[0]!r}, which is not there; save the data set again")
+        raise SourceError(
+            f"{place.name}: state.json names {missing[0]!r}, which is not there; save the data set again"
+        )
     return [_source_file(place.child(name), relative[name]) for name in names]
 
 
@@ -219,7 +221,9 @@ def _refuse_tables(place: Place, relative: Iterable[str]) -> None:
         if _TABLES.match(parts[-1]):
             inner = "/".join(parts[:-1])
             where = place.child(inner).name if inner else place.name
-            raise SourceError(f"{where}: this is a fastshard data set; convert it by its own path, one at a time")
+            raise SourceError(
+                f"{where}: this is a fastshard data set; convert it by its own path, one at a time"
+            )
 
 
 def _refuse_delta_parents(place: Place) -> None:
@@ -244,8 +248,6 @@ def _is_delta(name: str) -> SourceError:
 
 
 def _expand_glob(place: Place) -> list[SourceFile]:
-    from pyarrow import fs as pafs
-
     parts = place.path.split("/")
     fixed = next(i for i, part in enumerate(parts) if has_magic(part))
     root_name = place.name
@@ -274,8 +276,6 @@ def _expand_glob(place: Place) -> list[SourceFile]:
 
 def _match(root: Place, prefix: str, pattern: Sequence[str]) -> Iterator[tuple[str, pafs.FileInfo]]:
     """What matches the parts of a pattern below `prefix`, with its path relative to `root`."""
-    from pyarrow import fs as pafs
-
     if pattern[0] == "**":
         rest = pattern[1:] or ["*"]
         yield from _match(root, prefix, rest)
@@ -304,8 +304,6 @@ def _match(root: Place, prefix: str, pattern: Sequence[str]) -> Iterator[tuple[s
 
 
 def _children(root: Place, prefix: str) -> list[tuple[str, pafs.FileInfo]]:
-    from pyarrow import fs as pafs
-
     place = root.child(prefix) if prefix else root
     info = place.filesystem.get_file_info(place.path)
     if info.type == pafs.FileType.NotFound:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fastshard.converters._discover import SourceFile
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-__all__ = ["READ_BYTES", "Contents", "Format", "Unit", "bounded", "rows_for"]
+__all__ = ["READ_BYTES", "Contents", "Format", "Unit", "bounded", "row_width", "rows_for"]
 
 # What one batch read from a file aims at, and how many times that it may be before it is read in smaller ones.
 READ_BYTES = 16 << 20
@@ -25,7 +25,7 @@ class Unit:
 
     Attributes:
         rows: Rows; None where only reading tells.
-        bytes: Their size in memory, as far as the metadata tell.
+        bytes: Their size in the file, before compression.
     """
 
     rows: int | None
@@ -39,15 +39,24 @@ class Contents:
     Attributes:
         schema: Of its batches, as read: not normalised.
         units: Its pieces, in order.
+        shares: Of each column, what part it has of the units' bytes.
     """
 
     schema: pa.Schema
     units: tuple[Unit, ...]
+    shares: tuple[float, ...]
 
     @property
     def rows(self) -> int | None:
         rows = [unit.rows for unit in self.units]
         return None if None in rows else sum(row for row in rows if row is not None)
+
+    def sizes(self, columns: Collection[str]) -> Iterator[int]:
+        """What some columns of each unit take in memory, as far as the metadata tell."""
+        chosen = [i for i, name in enumerate(self.schema.names) if name in columns]
+        share = sum(self.shares[i] for i in chosen)
+        width = sum(row_width(self.schema.field(i).type) for i in chosen)
+        return (max(int(unit.bytes * share), (unit.rows or 0) * width) for unit in self.units)
 
 
 class Format(Protocol):
@@ -83,6 +92,22 @@ class Format(Protocol):
         """The units that may hold rows for which `condition` on `fields` is true."""
 
 
+def row_width(type_: pa.DataType) -> int:
+    """The least bytes that a value takes in memory."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return row_width(type_.storage_type)
+    if pa.types.is_struct(type_):
+        return sum(row_width(type_.field(i).type) for i in range(type_.num_fields))
+    if pa.types.is_fixed_size_list(type_):
+        return int(type_.list_size) * row_width(type_.value_type)
+    if pa.types.is_dictionary(type_):
+        return row_width(type_.value_type)
+    try:
+        return max(1, int(type_.bit_width) // 8)
+    except ValueError:
+        return 4  # an offset
+
+
 def rows_for(bytes_per_row: float, target: int = READ_BYTES) -> int:
     """How many rows make a batch of about `target` bytes."""
     return max(1, min(READ_ROWS, int(target / max(bytes_per_row, 1.0))))
@@ -90,7 +115,6 @@ def rows_for(bytes_per_row: float, target: int = READ_BYTES) -> int:
 
 def bounded(batch: pa.RecordBatch, target: int = READ_BYTES) -> Iterator[pa.RecordBatch]:
     """A batch in slices whose dictionary columns take about `target` bytes when they are decoded."""
-    import pyarrow as pa
 
     sizes = [_decoded_bytes(column) for column in batch.columns if pa.types.is_dictionary(column.type)]
     rows = batch.num_rows
@@ -108,12 +132,13 @@ def bounded(batch: pa.RecordBatch, target: int = READ_BYTES) -> Iterator[pa.Reco
 
 def _decoded_bytes(array: pa.Array) -> Any:
     """Bytes that each row of a dictionary array takes when decoded: an int64 NumPy array."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     values = array.dictionary
-    if pa.types.is_string(values.type) or pa.types.is_binary(values.type) or pa.types.is_large_string(values.type):
+    if (
+        pa.types.is_string(values.type)
+        or pa.types.is_binary(values.type)
+        or pa.types.is_large_string(values.type)
+    ):
         lengths = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     else:
         lengths = np.full(len(values), values.nbytes // max(1, len(values)), np.int64)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import pyarrow as pa
 
 from fastshard.converters._source import Source, Task
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["LocatedSource", "LocatedTask", "Part", "located"]
 
@@ -57,6 +56,9 @@ class LocatedSource(Source, Protocol):
 
     def tasks(self, shard_bytes: int) -> Sequence[LocatedTask]: ...
 
+    def peek(self) -> Iterator[Part]:
+        """The rows from the first one on, without using them up."""
+
     def identity(self) -> object:
         """JSON values that change when the source does; cheap where the source is files. None: it cannot be known."""
 
@@ -97,7 +99,14 @@ class _ForeignSource:
 
     def tasks(self, shard_bytes: int) -> list[_ForeignTask]:
         name = str(self.provenance.get("source", "source"))
-        return [_ForeignTask(task, i, f"{name}, part {i}") for i, task in enumerate(self._source.tasks(shard_bytes))]
+        return [
+            _ForeignTask(task, i, f"{name}, part {i}")
+            for i, task in enumerate(self._source.tasks(shard_bytes))
+        ]
+
+    def peek(self) -> Iterator[Part]:
+        for task in self.tasks(1):
+            yield from task.parts()
 
     def identity(self) -> object:
         return None

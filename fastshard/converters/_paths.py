@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs as pafs
 
 from fastshard.errors import InvalidError, MissingDependencyError, NotFoundError, SourceError, StorageError
-
-if TYPE_CHECKING:
-    from pyarrow import fs as pafs
 
 __all__ = ["Place", "absent", "first_line", "has_magic", "is_url", "locate", "public_name", "source_error"]
 
@@ -78,8 +78,6 @@ def locate(source: str | os.PathLike[str]) -> Place:
     if not text:
         raise InvalidError("the source path is empty")
     if not is_url(text):
-        from pyarrow import fs as pafs
-
         path = os.path.abspath(os.path.expanduser(text))
         return Place(pafs.LocalFileSystem(), path, text, local=True, portable=True)
     scheme = text.partition(":")[0].lower()
@@ -89,9 +87,6 @@ def locate(source: str | os.PathLike[str]) -> Place:
 
 
 def _locate_by_arrow(text: str, scheme: str) -> Place:
-    import pyarrow as pa
-    from pyarrow import fs as pafs
-
     # Globs go around the URL parser, which refuses some of their characters.
     url, query = _split_query(text)
     parts = url.split("/")
@@ -115,7 +110,6 @@ def _locate_by_fsspec(text: str, scheme: str) -> Place:
             f'{text}: "{scheme}" URLs are opened by fsspec, which is not installed; '
             'run pip install "fastshard[remote]"'
         ) from error
-    from pyarrow import fs as pafs
 
     try:
         filesystem, path = fsspec.core.url_to_fs(text)
@@ -124,7 +118,9 @@ def _locate_by_fsspec(text: str, scheme: str) -> Place:
     except ValueError as error:
         raise InvalidError(f"{text}: neither pyarrow.fs nor fsspec opens this URL ({error})") from error
     handler: Any = pafs.FSSpecHandler(filesystem)
-    return Place(pafs.PyFileSystem(handler), path, public_name(text), local=False, portable=scheme != "memory")
+    return Place(
+        pafs.PyFileSystem(handler), path, public_name(text), local=False, portable=scheme != "memory"
+    )
 
 
 def _split_query(url: str) -> tuple[str, str]:

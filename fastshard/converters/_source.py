@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Source", "Task"]
+__all__ = ["Source", "SpoolingSource", "Task"]
 
 
 class Task(Protocol):
@@ -48,4 +48,19 @@ class Source(Protocol):
         """The whole source as tasks in row order.
 
         Boundaries depend on the source's metadata and `shard_bytes` alone, never on the number of workers.
+        """
+
+
+@runtime_checkable
+class SpoolingSource(Protocol):
+    """A source that has to write temporary files before it can tell its tasks: one that sorts, say."""
+
+    def spool(self, prefix: str, shard_bytes: int, workers: int) -> None:
+        """Do so; called once, before `tasks`, when the data set is locked.
+
+        Args:
+            prefix: Begins the paths of temporary files of this write. What is left of them after an error, or by a
+                process that died, is removed as others are; after a success that is the source's matter.
+            shard_bytes: As `tasks` will get it.
+            workers: Processes that may take part.
         """

@@ -9,16 +9,16 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fastshard.converters._cast import cast_array, cast_targets
 from fastshard.converters._part import Part
 from fastshard.converters._tensors import TensorSpec, tensor_specs, to_tensors
 from fastshard.errors import InvalidError, SchemaError, SourceError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
 __all__ = ["Selected", "Steps", "Transform", "plan_steps"]
 
@@ -31,12 +31,14 @@ class Selected:
 
     Attributes:
         batch: The rows that are left.
-        numbers: Their numbers in the source, int64; for rows of a transform that changed how many there are, that of
+        numbers: Their numbers in the source, int64 [rows]; where a transform changed how many rows there are, that of
             the first row that went in, for all.
+        ranks: Tell rows of one number apart, int64 [rows]; None where each has its own.
     """
 
     batch: pa.RecordBatch
     numbers: Any
+    ranks: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,6 @@ class Steps:
         Raises:
             SourceError: A value cannot be cast or is no tensor, or the transform failed; the message names the row.
         """
-        import numpy as np
-
         kept, places = self._filtered(part)
         if kept.num_rows == 0:
             return
@@ -95,9 +95,12 @@ class Steps:
         for result in results:
             if result.num_rows == 0:
                 continue
-            same = numbers[start : start + result.num_rows] if total == batch.num_rows else None
-            start += result.num_rows
-            yield Selected(result, np.full(result.num_rows, numbers[0]) if same is None else same)
+            stop = start + result.num_rows
+            if total == batch.num_rows:
+                yield Selected(result, numbers[start:stop])
+            else:
+                yield Selected(result, np.full(result.num_rows, numbers[0]), np.arange(start, stop))
+            start = stop
 
     def first_output(self, part: Part) -> pa.Schema | None:
         """The schema of what the transform makes of a part, or None where the filter leaves no row of it."""
@@ -112,8 +115,6 @@ class Steps:
 
     def converted_schema(self, schema: pa.Schema) -> pa.Schema:
         """The schema of what goes into the transform."""
-        import pyarrow as pa
-
         fields = []
         for name in self.columns:
             field = schema.field(name)
@@ -126,8 +127,6 @@ class Steps:
 
     def _filtered(self, part: Part) -> tuple[pa.RecordBatch, Any]:
         """The rows that stay, and their places in the part: None for all."""
-        import numpy as np
-
         if self.condition is None:
             return part.batch, None
         mask = evaluate(self.condition, part.batch)
@@ -135,8 +134,6 @@ class Steps:
         return kept, np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False))
 
     def _converted(self, batch: pa.RecordBatch, part: Part, places: Any) -> pa.RecordBatch:
-        import pyarrow as pa
-
         def where(name: str, row: int) -> str:
             return part.where(row if places is None else int(places[row]), name)
 
@@ -153,8 +150,6 @@ class Steps:
         return pa.RecordBatch.from_arrays(arrays, schema=self.converted_schema(batch.schema))
 
     def _call(self, batch: pa.RecordBatch, part: Part) -> pa.RecordBatch | pa.Table:
-        import pyarrow as pa
-
         assert self.transform is not None
         try:
             result = self.transform(batch)
@@ -170,8 +165,6 @@ class Steps:
         return result
 
     def _transformed(self, batch: pa.RecordBatch, part: Part) -> list[pa.RecordBatch]:
-        import pyarrow as pa
-
         assert self.schema is not None
         result = self._call(batch, part)
         batches = result.to_batches() if isinstance(result, pa.Table) else [result]
@@ -180,8 +173,6 @@ class Steps:
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema, part: Part) -> pa.RecordBatch:
     """A later output of the transform, held to the schema of its first one."""
-    import pyarrow as pa
-
     if batch.schema.equals(schema):
         return batch
     if batch.schema.names != schema.names:
@@ -203,7 +194,6 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema, part: Part) -> pa.RecordBa
 
 def evaluate(condition: pc.Expression, batch: pa.RecordBatch | pa.Table) -> pa.Array:
     """What an expression gives for each row of a batch, in the rows' order."""
-    import pyarrow as pa
     from pyarrow import acero
 
     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
@@ -274,9 +264,6 @@ def _condition_fields(schema: pa.Schema, condition: pc.Expression) -> tuple[str,
     Raises:
         InvalidError: It is no expression of these columns that is true or false.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not isinstance(condition, pc.Expression):
         raise InvalidError(
             f'filter= must be a pyarrow expression, such as pc.field("x") > 0, not {type(condition).__name__}'
@@ -284,7 +271,9 @@ def _condition_fields(schema: pa.Schema, condition: pc.Expression) -> tuple[str,
     try:
         kind = evaluate(condition, schema.empty_table()).type
     except (pa.ArrowException, TypeError) as error:
-        raise InvalidError(f"filter={condition}: {str(error).splitlines()[0]}; the columns are {schema.names}") from error
+        raise InvalidError(
+            f"filter={condition}: {str(error).splitlines()[0]}; the columns are {schema.names}"
+        ) from error
     if kind != pa.bool_():
         raise InvalidError(f"filter={condition}: it gives {kind} for each row, and must give true or false")
     text = str(condition)
@@ -294,8 +283,6 @@ def _condition_fields(schema: pa.Schema, condition: pc.Expression) -> tuple[str,
 
 
 def _binds(condition: pc.Expression, schema: pa.Schema, without: str) -> bool:
-    import pyarrow as pa
-
     rest = schema.remove(schema.get_field_index(without))
     if len(rest) == 0:  # Arrow has no table of no columns
         rest = pa.schema([pa.field(without + "_", pa.null())])

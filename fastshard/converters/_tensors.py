@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from fastshard.converters._cast import cast_array
 from fastshard.converters._types import parse_type
 from fastshard.errors import InvalidError, NullError, SchemaError, SourceError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
 
 __all__ = ["TensorSpec", "tensor_specs", "to_tensors"]
 
@@ -37,8 +36,6 @@ class TensorSpec:
 
     @property
     def arrow_type(self) -> pa.DataType:
-        import pyarrow as pa
-
         return pa.fixed_shape_tensor(self.value_type, self.shape)
 
 
@@ -61,8 +58,6 @@ def tensor_specs(schema: pa.Schema, tensors: Mapping[str, Any]) -> dict[str, Ten
 
 
 def _parse(value: Any, where: str) -> TensorSpec:
-    import pyarrow as pa
-
     expected = 'expected a type and a shape, such as ("uint8", (3, 224, 224))'
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
         raise InvalidError(f"{where}: {expected}")
@@ -75,22 +70,28 @@ def _parse(value: Any, where: str) -> TensorSpec:
         raise InvalidError(f"{where}: every length of the shape must be at least 1")
     storage = value_type.storage_type if isinstance(value_type, pa.BaseExtensionType) else value_type
     if not (pa.types.is_integer(storage) or pa.types.is_floating(storage) or pa.types.is_boolean(storage)):
-        raise InvalidError(f"{where}: tensors hold integers, floating-point numbers or booleans, not {value_type}")
+        raise InvalidError(
+            f"{where}: tensors hold integers, floating-point numbers or booleans, not {value_type}"
+        )
     return TensorSpec(value_type, shape)
 
 
 def _check_type(type_: pa.DataType, spec: TensorSpec, name: str) -> None:
-    import pyarrow as pa
-
     if isinstance(type_, pa.FixedShapeTensorType):
         if math.prod(type_.shape) != spec.elements:
-            raise SchemaError(f"column {name!r} holds tensors of shape {tuple(type_.shape)}, not {spec.shape}")
+            raise SchemaError(
+                f"column {name!r} holds tensors of shape {tuple(type_.shape)}, not {spec.shape}"
+            )
         if type_.permutation not in (None, list(range(len(type_.shape)))):
-            raise SchemaError(f"column {name!r} holds tensors with a permutation, which tensors= does not reorder")
+            raise SchemaError(
+                f"column {name!r} holds tensors with a permutation, which tensors= does not reorder"
+            )
         return
     if _is_bytes(type_):
         if pa.types.is_boolean(spec.value_type):
-            raise SchemaError(f'column {name!r} holds bytes, which cannot become bits; use "uint8" in tensors=')
+            raise SchemaError(
+                f'column {name!r} holds bytes, which cannot become bits; use "uint8" in tensors='
+            )
         return
     depth = 0
     leaf = type_
@@ -107,17 +108,15 @@ def _check_type(type_: pa.DataType, spec: TensorSpec, name: str) -> None:
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
-    import pyarrow as pa
-
     return bool(
         pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_)
     ) and not pa.types.is_decimal(type_)
 
 
 def _is_list(type_: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_))
+    return bool(
+        pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
+    )
 
 
 def to_tensors(array: pa.Array, spec: TensorSpec, where: Callable[[int], str]) -> pa.Array:
@@ -135,12 +134,11 @@ def to_tensors(array: pa.Array, spec: TensorSpec, where: Callable[[int], str]) -
         NullError: A row or an element is null.
         SourceError: A row has another length, or a value does not fit the type.
     """
-    import numpy as np
-    import pyarrow as pa
-
     if array.null_count:
         row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
-        raise NullError(f"{where(row)}: null, and tensors have no nulls; filter such rows out, or fill them in transform=")
+        raise NullError(
+            f"{where(row)}: null, and tensors have no nulls; filter such rows out, or fill them in transform="
+        )
     if isinstance(array.type, pa.FixedShapeTensorType):
         array = array.storage
     if _is_bytes(array.type):
@@ -152,8 +150,6 @@ def to_tensors(array: pa.Array, spec: TensorSpec, where: Callable[[int], str]) -
 
 
 def _from_bytes(array: pa.Array, spec: TensorSpec, where: Callable[[int], str]) -> pa.Array:
-    import pyarrow as pa
-
     size = spec.elements * spec.value_type.bit_width // 8
     if pa.types.is_fixed_size_binary(array.type):
         if array.type.byte_width != size and len(array):
@@ -171,9 +167,6 @@ def _from_bytes(array: pa.Array, spec: TensorSpec, where: Callable[[int], str]) 
 
 def _from_lists(array: pa.Array, spec: TensorSpec, where: Callable[[int], str]) -> pa.Array:
     """Flatten level by level, each level's lists having the length that the shape says; the last holds the rest."""
-    import numpy as np
-    import pyarrow as pa
-
     rows_of = 1  # lists of this level in one sample
     level = 0
     while _is_list(array.type):
@@ -199,9 +192,6 @@ def _from_lists(array: pa.Array, spec: TensorSpec, where: Callable[[int], str]) 
 
 def _offsets(array: pa.Array) -> npt.NDArray[np.int64]:
     """The offsets of an array's own rows; as many as rows plus one, or none."""
-    import numpy as np
-    import pyarrow as pa
-
     is_large = pa.types.is_large_list(array.type) or pa.types.is_large_binary(array.type)
     dtype = np.int64 if is_large else np.int32
     if len(array) == 0:
@@ -218,8 +208,6 @@ def _check_lengths(
     spec: TensorSpec,
     where: Callable[[int], str],
 ) -> None:
-    import numpy as np
-
     lengths = np.diff(offsets)
     wrong = np.flatnonzero(lengths != expected)
     if len(wrong):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from fastshard.errors import InvalidError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["parse_type", "with_leaf"]
 
@@ -26,12 +26,11 @@ def parse_type(value: Any, argument: str) -> pa.DataType:
     Raises:
         InvalidError: It names no type.
     """
-    import numpy as np
-    import pyarrow as pa
-
     if isinstance(value, pa.DataType):
         return value
-    name = str(value).removeprefix("torch.") if not isinstance(value, type | np.dtype) else np.dtype(value).name
+    name = (
+        str(value).removeprefix("torch.") if not isinstance(value, type | np.dtype) else np.dtype(value).name
+    )
     if name == "bfloat16":
         from fastshard.schema import BFloat16Type
 
@@ -54,7 +53,6 @@ def with_leaf(type_: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) 
 
     Types that hold no others are their own leaf; so are extension types, but for tensors of a fixed shape.
     """
-    import pyarrow as pa
 
     def of(field: pa.Field) -> pa.Field:
         return field.with_type(with_leaf(field.type, change))

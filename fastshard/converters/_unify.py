@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from fastshard.converters._cast import cast_array
 from fastshard.errors import SchemaError, SourceError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["conform", "infer_partition_fields", "unify_schemas"]
 
@@ -26,7 +24,6 @@ def unify_schemas(schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Sche
     Raises:
         SchemaError: A column's types cannot be brought together, or a name stands twice in a schema.
     """
-    import pyarrow as pa
 
     distinct: dict[pa.Schema, str] = {}
     for schema, name in zip(schemas, names, strict=True):
@@ -53,7 +50,6 @@ def _refuse_duplicates(schema: pa.Schema, name: str) -> None:
 
 def _conflict(schemas: dict[pa.Schema, str], error: Exception) -> SchemaError:
     """Name the first column whose types do not fit, and the two files."""
-    import pyarrow as pa
 
     first: dict[str, tuple[pa.Field, str]] = {}
     for schema, name in schemas.items():
@@ -63,7 +59,9 @@ def _conflict(schemas: dict[pa.Schema, str], error: Exception) -> SchemaError:
                 continue
             merged, other = first[field.name]
             try:
-                merged = pa.unify_schemas([pa.schema([merged]), pa.schema([field])], promote_options="permissive").field(0)
+                merged = pa.unify_schemas(
+                    [pa.schema([merged]), pa.schema([field])], promote_options="permissive"
+                ).field(0)
             except (pa.ArrowInvalid, pa.ArrowTypeError):
                 return SchemaError(
                     f"{name}: column {field.name!r} is of type {field.type}, but {merged.type} in {other}; "
@@ -75,7 +73,6 @@ def _conflict(schemas: dict[pa.Schema, str], error: Exception) -> SchemaError:
 
 def infer_partition_fields(partitions: Iterable[Sequence[tuple[str, str | None]]]) -> list[pa.Field]:
     """Fields for Hive keys, typed as pyarrow does: int32 where every value is one, else string."""
-    import pyarrow as pa
 
     values: dict[str, dict[str | None, None]] = {}
     for partition in partitions:
@@ -112,7 +109,6 @@ def conform(
     Raises:
         SourceError: A value does not fit the unified type, or a null stands where none may.
     """
-    import pyarrow as pa
 
     fixed = dict(constants)
     rows = batch.num_rows
@@ -126,10 +122,13 @@ def conform(
         if index < 0:
             array = pa.nulls(rows, field.type)
         else:
-            name = field.name
-            array = cast_array(batch.column(index), field.type, lambda row, name=name: where(row, name))
+            array = cast_array(batch.column(index), field.type, _in_column(where, field.name))
         if not field.nullable and array.null_count:
             row = array.is_null().index(True).as_py()
             raise SourceError(f"{where(row, field.name)}: null, in a column that says it holds none")
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _in_column(where: Callable[[int, str], str], column: str) -> Callable[[int], str]:
+    return lambda row: where(row, column)

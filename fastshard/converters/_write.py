@@ -13,7 +13,7 @@ import fastshard
 from fastshard._commit import Mode, Transaction
 from fastshard.converters._counting import Progress, ProgressCallback
 from fastshard.converters._options import WriteOptions
-from fastshard.converters._source import Source
+from fastshard.converters._source import Source, SpoolingSource
 from fastshard.errors import InvalidError, SchemaError
 
 if TYPE_CHECKING:
@@ -218,6 +218,8 @@ def write_source(
         write = DatasetWrite(
             transaction, source.schema, options=options, metadata=metadata, provenance=source.provenance
         )
+        if isinstance(source, SpoolingSource):
+            source.spool(transaction.temporary(""), write.options.shard_bytes, workers)
         tasks = source.tasks(write.options.shard_bytes)
         job = Job.of(source.schema, write.target, write.options, transaction.temporary(""))
         with closing(run_tasks(tasks, job, workers, progress)) as shards:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fastshard.converters._discover import SourceFile
-from fastshard.converters._format import READ_BYTES, Contents, Unit, rows_for
+from fastshard.converters._format import READ_BYTES, Contents, Unit, row_width, rows_for
 from fastshard.converters._paths import first_line, source_error
-from fastshard.errors import Error, SourceError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
+from fastshard.errors import CorruptError, Error, SourceError
 
 __all__ = ["FEATHER_V1_MAGIC", "FILE_MAGIC", "inspect", "prune", "read"]
 
@@ -36,8 +35,6 @@ def inspect(file: SourceFile) -> Contents:
 
 
 def _contents(file: SourceFile, source: pa.NativeFile) -> Contents:
-    import pyarrow as pa
-
     magic = source.read(len(FILE_MAGIC))
     source.seek(0)
     if magic == FILE_MAGIC:
@@ -46,17 +43,26 @@ def _contents(file: SourceFile, source: pa.NativeFile) -> Contents:
         reader = pa.ipc.open_file(source, options=_only([0]) if len(schema) else None)
         counts = [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
         share = _size(file, source) / max(1, sum(counts))
-        return Contents(schema, tuple(Unit(rows, int(rows * share)) for rows in counts))
+        return Contents(schema, tuple(Unit(rows, int(rows * share)) for rows in counts), _shares(schema))
     size = _size(file, source)
     if magic.startswith(FEATHER_V1_MAGIC):
         table = _read_feather_v1(source)
-        return Contents(table.schema, (Unit(table.num_rows, size),))
+        return Contents(table.schema, (Unit(table.num_rows, size),), _shares(table.schema))
     schema = pa.ipc.open_stream(source).schema
     rows = None
     if file.place.local:
         source.seek(0)
-        rows = sum(batch.num_rows for batch in pa.ipc.open_stream(source, options=_only([0]) if len(schema) else None))
-    return Contents(schema, (Unit(rows, size),))
+        rows = sum(
+            batch.num_rows
+            for batch in pa.ipc.open_stream(source, options=_only([0]) if len(schema) else None)
+        )
+    return Contents(schema, (Unit(rows, size),), _shares(schema))
+
+
+def _shares(schema: pa.Schema) -> tuple[float, ...]:
+    """What part of a file each column may have, by its type."""
+    widths = [row_width(field.type) for field in schema]
+    return tuple(width / max(1, sum(widths)) for width in widths)
 
 
 def read(
@@ -65,6 +71,7 @@ def read(
     """Read some record batches. See `Format.read`."""
     batch_number = -1
     try:
+        _check_digest(file)
         with _open(file) as source:
             for unit, batch in _batches(source, units, columns):
                 batch_number += 1
@@ -81,8 +88,6 @@ def read(
 def _batches(
     source: pa.NativeFile, units: Sequence[int], columns: Sequence[str] | None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    import pyarrow as pa
-
     magic = source.read(len(FILE_MAGIC))
     source.seek(0)
     if magic == FILE_MAGIC:
@@ -93,7 +98,9 @@ def _batches(
         return
     if magic.startswith(FEATHER_V1_MAGIC):
         table = _read_feather_v1(source)
-        yield from ((0, batch) for batch in (table if columns is None else table.select(columns)).to_batches())
+        yield from (
+            (0, batch) for batch in (table if columns is None else table.select(columns)).to_batches()
+        )
         return
     schema = pa.ipc.open_stream(source).schema
     source.seek(0)
@@ -107,14 +114,25 @@ def _selection(schema: pa.Schema, columns: Sequence[str] | None) -> Any:
 
 
 def _only(fields: list[int]) -> Any:
-    import pyarrow as pa
-
     return pa.ipc.IpcReadOptions(included_fields=fields)
+
+
+def _check_digest(file: SourceFile) -> None:
+    """Hold a shard of a data set against its index: what is written anew would get a checksum that fits it."""
+    if not file.digest:
+        return
+    from fastshard import _core
+
+    found = _core.xxh3_128_file(file.place.path).hex()
+    if found != file.digest:
+        raise CorruptError(
+            f"{file.name}: its xxh3-128 is {found}, the index says {file.digest}; "
+            'run "fastshard verify" or restore the file'
+        )
 
 
 def _open(file: SourceFile) -> pa.NativeFile:
     """Mapped where it is on this machine, so that a record batch of any size is read bit by bit."""
-    import pyarrow as pa
 
     place = file.place
     if place.local and file.size > 0:
@@ -136,8 +154,6 @@ def _read_feather_v1(source: pa.NativeFile) -> pa.Table:
 
 def _validate(file: SourceFile, number: int, batch: pa.RecordBatch) -> None:
     """Check what Arrow itself takes on trust: a wrong offset would be read through."""
-    import pyarrow as pa
-
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             column.validate(full=True)
@@ -148,6 +164,8 @@ def _validate(file: SourceFile, number: int, batch: pa.RecordBatch) -> None:
             ) from error
 
 
-def prune(file: SourceFile, contents: Contents, condition: pc.Expression, fields: Sequence[pa.Field]) -> list[int]:
+def prune(
+    file: SourceFile, contents: Contents, condition: pc.Expression, fields: Sequence[pa.Field]
+) -> list[int]:
     """All units: Arrow files have no statistics. See `Format.prune`."""
     return list(range(len(contents.units)))

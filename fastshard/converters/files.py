@@ -20,18 +20,18 @@ from itertools import groupby
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from fastshard.converters import arrow, parquet
 from fastshard.converters._discover import SourceFile, discover
 from fastshard.converters._format import Contents, bounded
 from fastshard.converters._part import Part
-from fastshard.converters._paths import source_error
+from fastshard.converters._paths import public_name, source_error
 from fastshard.converters._unify import conform, infer_partition_fields, unify_schemas
 from fastshard.errors import SourceError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     from fastshard.schema import Normaliser
 
 __all__ = ["FilesSource", "FilesTask"]
@@ -115,8 +115,6 @@ class FilesSource:
 
     @cached_property
     def _unified(self) -> pa.Schema:
-        import pyarrow as pa
-
         from fastshard.schema import normalise_schema
 
         normal: dict[pa.Schema, pa.Schema] = {}
@@ -142,16 +140,22 @@ class FilesSource:
     def schema(self) -> pa.Schema:
         if self._columns is None:
             return self._unified
-        import pyarrow as pa
 
-        return pa.schema([self._unified.field(name) for name in self._columns], metadata=self._unified.metadata)
+        return pa.schema(
+            [self._unified.field(name) for name in self._columns], metadata=self._unified.metadata
+        )
 
     @property
     def provenance(self) -> dict[str, Any]:
-        is_one = isinstance(self._paths, str | os.PathLike)
-        source: Any = _place_name(self._paths) if is_one else [_place_name(path) for path in self._paths]
         formats = sorted({kind for kind, _ in self._contents})
-        return {"source": source, "format": "+".join(formats), "files": len(self.files)}
+        return {"source": self.name, "format": "+".join(formats), "files": len(self.files)}
+
+    @property
+    def name(self) -> str | list[str]:
+        """What the user named, without secrets."""
+        if isinstance(self._paths, str | os.PathLike):
+            return public_name(os.fspath(self._paths))
+        return [public_name(os.fspath(path)) for path in self._paths]
 
     def narrowed(
         self, columns: Sequence[str], condition: pc.Expression | None, condition_fields: Sequence[str]
@@ -169,7 +173,16 @@ class FilesSource:
         return narrowed
 
     def identity(self) -> object:
-        return [[file.name, file.size, file.stamp] for file in self.files]
+        if any(file.size < 0 and not file.stamp for file in self.files):
+            return None
+        return [
+            [file.place.filesystem.type_name, file.place.path, file.size, file.stamp, file.partition]
+            for file in self.files
+        ]
+
+    def peek(self) -> Iterator[Part]:
+        for task in self.tasks(1):
+            yield from task.parts()
 
     def tasks(self, shard_bytes: int) -> list[FilesTask]:
         """Cut the row groups of all files, in order, into runs of about `shard_bytes`."""
@@ -199,9 +212,9 @@ class FilesSource:
             first_row = 0
             columns = self._columns_in(file, contents)
             wanted = self._wanted_units(file, kind, contents)
-            for i, unit in enumerate(contents.units):
+            for i, (unit, size) in enumerate(zip(contents.units, contents.sizes(columns), strict=True)):
                 if i in wanted and unit.rows != 0:
-                    yield _Piece(file, kind, columns, (i,), (unit.rows,), (first_row,), number), unit.bytes
+                    yield _Piece(file, kind, columns, (i,), (unit.rows,), (first_row,), number), size
                 first_row += unit.rows or 0
             number += counts[index] or 0
 
@@ -211,7 +224,9 @@ class FilesSource:
 
     def _wanted_units(self, file: SourceFile, kind: str, contents: Contents) -> Iterable[int]:
         everything = range(len(contents.units))
-        if self._condition is None or {key for key, _ in file.partition} & {f.name for f in self._condition[1]}:
+        if self._condition is None or {key for key, _ in file.partition} & {
+            f.name for f in self._condition[1]
+        }:
             return everything
         condition, fields = self._condition
         return set(_FORMATS[kind].prune(file, contents, condition, fields))
@@ -222,12 +237,6 @@ def _allow_empty(schema: pa.Schema, normalise: Any) -> pa.Schema:
     return normalise(schema) if len(schema) else schema
 
 
-def _place_name(path: Any) -> str:
-    from fastshard.converters._paths import public_name
-
-    return public_name(os.fspath(path))
-
-
 def _inspect(file: SourceFile) -> tuple[str, Contents]:
     kind = _format_of(file)
     return kind, _FORMATS[kind].inspect(file)
@@ -236,7 +245,9 @@ def _inspect(file: SourceFile) -> tuple[str, Contents]:
 def _format_of(file: SourceFile) -> str:
     """By the name's ending, else by the first bytes."""
     if file.size == 0:
-        raise SourceError(f"{file.name}: the file is empty (0 bytes), which no table is; remove it or write it again")
+        raise SourceError(
+            f"{file.name}: the file is empty (0 bytes), which no table is; remove it or write it again"
+        )
     ending = os.path.splitext(file.place.path)[1].lower()
     if ending in _PARQUET_ENDINGS:
         return "parquet"

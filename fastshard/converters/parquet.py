@@ -8,18 +8,18 @@ Arrow cannot build because its offsets would pass 2^31, makes the rest be read i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from fastshard.converters._discover import SourceFile
-from fastshard.converters._format import READ_BYTES, Contents, Unit, rows_for
+from fastshard.converters._format import READ_BYTES, Contents, Unit, row_width, rows_for
 from fastshard.converters._paths import first_line, source_error
 from fastshard.errors import Error, SourceError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
 __all__ = ["inspect", "prune", "read"]
 
@@ -40,10 +40,10 @@ def inspect(file: SourceFile) -> Contents:
     """Read a file's footer. See `Format.inspect`."""
     with _Reader(file) as reader:
         metadata, schema = reader.parquet.metadata, reader.schema
-        width = _row_width(schema)
-        groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-        units = tuple(Unit(group.num_rows, max(group.total_byte_size, group.num_rows * width)) for group in groups)
-    return Contents(schema, units)
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        units = tuple(Unit(group.num_rows, group.total_byte_size) for group in groups)
+        shares = _shares(schema, next((group for group in groups if group.num_rows), None))
+    return Contents(schema, units, shares)
 
 
 def read(
@@ -65,18 +65,22 @@ def read(
                 )
 
 
-def prune(file: SourceFile, contents: Contents, condition: pc.Expression, fields: Sequence[pa.Field]) -> list[int]:
+def prune(
+    file: SourceFile, contents: Contents, condition: pc.Expression, fields: Sequence[pa.Field]
+) -> list[int]:
     """Row groups that the statistics do not rule out. See `Format.prune`.
 
     Floating-point columns are not looked at: their statistics pass over NaN, and Arrow takes them for all values.
     """
-    import pyarrow as pa
-    import pyarrow.dataset as ds
 
     everything = list(range(len(contents.units)))
     for field in fields:
         index = contents.schema.get_field_index(field.name)
-        if index < 0 or contents.schema.field(index).type != field.type or not _has_sound_statistics(field.type):
+        if (
+            index < 0
+            or contents.schema.field(index).type != field.type
+            or not _has_sound_statistics(field.type)
+        ):
             return everything
     try:
         fragment = ds.ParquetFileFormat().make_fragment(file.place.path, file.place.filesystem)
@@ -85,33 +89,42 @@ def prune(file: SourceFile, contents: Contents, condition: pc.Expression, fields
         return everything  # a help only; reading will meet the error and name it
 
 
+def _shares(schema: pa.Schema, group: Any) -> tuple[float, ...]:
+    """What part of a row group each column has; that of one group stands for all."""
+    if group is None:
+        return (0.0,) * len(schema)
+    sizes = _column_sizes(group, schema.names)
+    total = max(1, sum(sizes.values()))
+    return tuple(sizes.get(name, 0) / total for name in schema.names)
+
+
+def _column_sizes(group: Any, columns: Collection[str]) -> dict[str, int]:
+    """Bytes of some columns of a row group, before compression."""
+    sizes: dict[str, int] = {}
+    for i in range(group.num_columns):
+        chunk = group.column(i)
+        name = _owner(chunk.path_in_schema, columns)
+        if name is not None:
+            sizes[name] = sizes.get(name, 0) + chunk.total_uncompressed_size
+    return sizes
+
+
+def _owner(path: str, columns: Collection[str]) -> str | None:
+    """The column, of some, that a leaf belongs to."""
+    parts = path.split(".")
+    prefixes = (".".join(parts[:i]) for i in range(1, len(parts) + 1))
+    return next((prefix for prefix in prefixes if prefix in columns), None)
+
+
 def _has_sound_statistics(type_: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    tests = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date, pa.types.is_timestamp, pa.types.is_time)
+    tests = (
+        pa.types.is_integer,
+        pa.types.is_boolean,
+        pa.types.is_date,
+        pa.types.is_timestamp,
+        pa.types.is_time,
+    )
     return any(test(type_) for test in tests) or type_ in (pa.string(), pa.large_string())
-
-
-def _row_width(schema: pa.Schema) -> int:
-    """The least bytes that a row takes in memory, by its types alone."""
-    return sum(_width(field.type) for field in schema)
-
-
-def _width(type_: pa.DataType) -> int:
-    import pyarrow as pa
-
-    if isinstance(type_, pa.BaseExtensionType):
-        return _width(type_.storage_type)
-    if pa.types.is_struct(type_):
-        return sum(_width(type_.field(i).type) for i in range(type_.num_fields))
-    if pa.types.is_fixed_size_list(type_):
-        return int(type_.list_size) * _width(type_.value_type)
-    if pa.types.is_dictionary(type_):
-        return _width(type_.value_type)
-    try:
-        return max(1, type_.bit_width // 8)
-    except ValueError:
-        return 4  # an offset
 
 
 class _Reader:
@@ -136,8 +149,6 @@ class _Reader:
         self.parquet.close(force=True)
 
     def _open(self, *, prefetch: bool, metadata: Any = None) -> pq.ParquetFile:
-        import pyarrow.parquet as pq
-
         place = self._file.place
         source = place.path if place.local else place.filesystem.open_input_file(place.path)
         file = pq.ParquetFile(
@@ -178,15 +189,16 @@ class _Reader:
 
     def _bytes_per_row(self, group: int, columns: Sequence[str]) -> float:
         metadata = self.parquet.metadata.row_group(group)
-        if metadata.num_rows == 0:
+        rows: int = metadata.num_rows
+        if rows == 0:
             return 1.0
-        by_size = metadata.total_byte_size / metadata.num_rows
-        by_type = _row_width(self.schema) if len(columns) == len(self.schema) else 0
-        return max(by_size, by_type)
+        if len(columns) == len(self.schema):
+            size: int = metadata.total_byte_size
+        else:
+            size = sum(_column_sizes(metadata, set(columns)).values())
+        return max(size / rows, sum(row_width(self.schema.field(name).type) for name in columns))
 
     def batches(self, run: list[int], columns: list[str], rows_per_batch: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         parquet, close = self._for_run(run)
         try:
             rows_per_batch = min(rows_per_batch, self._probe(parquet, run, columns))
@@ -226,8 +238,6 @@ class _Reader:
 
     def _probe(self, parquet: pq.ParquetFile, run: list[int], columns: list[str]) -> int:
         """How many rows make a batch, by the first rows of the columns of which the metadata do not tell."""
-        import pyarrow as pa
-
         group = max(run, key=lambda index: self.parquet.metadata.row_group(index).num_rows)
         unknown = self._dictionary_columns(group, columns)
         if not unknown or self.parquet.metadata.row_group(group).num_rows <= _PROBE_ROWS:
@@ -247,7 +257,7 @@ class _Reader:
             chunk = metadata.column(i)
             if chunk.physical_type != "BYTE_ARRAY" or not chunk.has_dictionary_page:
                 continue
-            name = next((name for name in _prefixes(chunk.path_in_schema) if name in wanted), None)
+            name = _owner(chunk.path_in_schema, wanted)
             if name is not None:
                 found[name] = None
         return list(found)
@@ -257,12 +267,14 @@ class _Reader:
         for group in run:
             for column in columns:
                 try:
-                    for _ in _iterate(self.parquet, [group], [column], rows_for(self._bytes_per_row(group, columns))):
+                    for _ in _iterate(
+                        self.parquet, [group], [column], rows_for(self._bytes_per_row(group, columns))
+                    ):
                         pass
                 except Exception as found:
                     return SourceError(
-                        f"{self._file.name}: row group {group}, column {column!r}: cannot be read: {first_line(found)}; "
-                        "write the file again, or leave the column out with columns="
+                        f"{self._file.name}: row group {group}, column {column!r}: cannot be read: "
+                        f"{first_line(found)}; write the file again, or leave the column out with columns="
                     )
         return source_error(self._file.name, error)
 
@@ -270,10 +282,13 @@ class _Reader:
 def _iterate(
     parquet: pq.ParquetFile, groups: list[int], columns: list[str], rows_per_batch: int
 ) -> Iterator[pa.RecordBatch]:
-    wanted = set(columns)
+    names = set(columns)
     for batch in parquet.iter_batches(batch_size=rows_per_batch, row_groups=groups, columns=columns):
         # A name with dots also selects the column of a struct that is spelled alike.
-        yield batch if len(wanted) == batch.num_columns else batch.select([n for n in batch.schema.names if n in wanted])
+        if batch.num_columns != len(names):
+            yield batch.select([name for name in batch.schema.names if name in names])
+        else:
+            yield batch
 
 
 def _skip(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
@@ -283,9 +298,3 @@ def _skip(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBat
             continue
         yield batch.slice(rows) if rows else batch
         rows = 0
-
-
-def _prefixes(path: str) -> Iterator[str]:
-    parts = path.split(".")
-    for i in range(1, len(parts) + 1):
-        yield ".".join(parts[:i])
