@@ -79,7 +79,7 @@ class _Describer:
         except Exception as error:
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
             raise InvalidError(
-                f"cached: transform= holds a {kind}, of which cannot be told whether it is the same as before ({error}); "
+                f"cached: transform= holds a {kind}, which may have changed unseen ({error}); "
                 "make it inside of the function"
             ) from error
         return [type(value).__qualname__, self.value(call) if isinstance(call, FunctionType) else None, held]

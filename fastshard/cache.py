@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import fastshard
-from fastshard._index import FORMAT_VERSION, read_index
 from fastshard._fingerprint import describe_function
+from fastshard._index import FORMAT_VERSION, read_index
 from fastshard._progress import ProgressOption
 from fastshard._storage import storage_errors
 from fastshard.conversion import Changes, convert_source, open_source, write_options
