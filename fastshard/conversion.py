@@ -170,27 +170,23 @@ def open_source(source: Any) -> LocatedSource:
     from fastshard.converters._part import located
     from fastshard.converters.dataset import DatasetSource, is_dataset
     from fastshard.converters.files import FilesSource
-    from fastshard.converters.memory import memory_source
+    from fastshard.converters.memory import MemorySource
 
     if is_dataset(source):
         return DatasetSource(source)
-    if isinstance(source, str | os.PathLike):
+    if isinstance(source, str | os.PathLike) or _is_list_of_paths(source):
         return FilesSource(source)
-    if (
-        isinstance(source, list | tuple)
-        and source
-        and all(isinstance(item, str | os.PathLike) for item in source)
-    ):
-        return FilesSource(source)
-    if all(callable(getattr(source, name, None)) or name == "schema" for name in ("tasks", "schema")):
+    if callable(getattr(source, "tasks", None)):
         return located(source)
-    data = memory_source(source)
-    if data is None:
-        raise InvalidError(
-            f"convert: cannot read a {type(source).__module__}.{type(source).__qualname__}; expected a path or URL, a "
-            "list of them, or data: Arrow, pandas, polars, DuckDB, a dict of arrays, an iterator of dicts"
-        )
-    return data
+    return MemorySource(source)
+
+
+def _is_list_of_paths(source: Any) -> bool:
+    return (
+        isinstance(source, list | tuple)
+        and len(source) > 0
+        and all(isinstance(item, str | os.PathLike) for item in source)
+    )
 
 
 def _stepped(source: LocatedSource, changes: Changes) -> SteppedSource:

@@ -1,75 +1,86 @@
-"""Data in memory, and streams of it: whatever speaks Arrow, pandas, polars, DuckDB, Hugging Face data sets."""
+"""Data in memory, and streams of it: whatever `fs.write` takes, and pyarrow's own data sets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
+from fastshard import _core
+from fastshard._intake import Batches, take_in
 from fastshard.converters._format import READ_BYTES, bounded, rows_for
 from fastshard.converters._part import Part
-from fastshard.errors import Error, InvalidError, SourceError
+from fastshard.errors import Error, SchemaError, SourceError
+from fastshard.samples import capture, check_sample, infer_schema, samples_to_batch, size_hint
+from fastshard.schema import Normaliser, normalise_schema
 
-__all__ = ["MemorySource", "memory_source"]
+__all__ = ["MemorySource", "MemoryTask"]
 
-_HUGGING_FACE_ROWS = 1000
+# Samples are Python objects many times the size of what they hold: no more than these are kept at a time.
+_BLOCK_BYTES = 1 << 20
+_BLOCK_SAMPLES = 1 << 14
 _DIGEST_ROWS = 1 << 16
 
 
-@dataclass(slots=True)
-class _Rows:
-    """Batches that may come only once.
-
-    Attributes:
-        schema: Theirs.
-        batches: Begins to give them; called once where `once` is set.
-        name: What to call them.
-        once: They come only once.
-        rows: How many rows; None where only reading tells.
-        bytes: Their size, 0 where only reading tells.
-        identity: Changes when the data do, as far as that can be told; see `LocatedSource.identity`.
-    """
-
-    schema: pa.Schema
-    batches: Callable[[], Iterable[pa.RecordBatch]]
-    name: str
-    once: bool
-    rows: int | None = None
-    bytes: int = 0
-    identity: Callable[[], object] = field(default=lambda: None)
-
-
 class MemorySource:
-    """Batches of this process, as one task.
+    """Rows of this process, as one task.
 
     Attributes:
+        schema: Of the rows.
         portable: False: other processes do not have the data.
     """
 
     portable = False
 
-    def __init__(self, rows: _Rows) -> None:
-        from fastshard.schema import normalise_schema
+    def __init__(self, data: Any) -> None:
+        """See what the data are. Of a stream, the first batch is read.
 
-        self._rows = rows
+        Args:
+            data: As for `fs.write`; or a `pyarrow.dataset.Dataset` or `Scanner`.
+
+        Raises:
+            InvalidError: They are nothing that holds rows.
+            SchemaError: Their columns cannot be stored.
+        """
+        self._data = _reader_of(data)
+        # What has a length is there to be read again; what has none may be used up.
+        self._again = self._data is data and callable(getattr(type(data), "__len__", None))
+        self._taken: Batches | None = self._take()
+        self._kind = self._taken.kind
+        self._raw_schema = self._taken.schema
         self._seen: list[Part] = []
         self._coming: Iterator[Part] | None = None
-        self.schema = normalise_schema(rows.schema)
+        self.schema = normalise_schema(self._raw_schema)
+
+    def _take(self) -> Batches:
+        taken = take_in(self._data)
+        return taken if isinstance(taken, Batches) else _batches_of_samples(taken.samples, taken.kind)
 
     @property
     def provenance(self) -> dict[str, Any]:
-        return {"source": self._rows.name}
-
-    def identity(self) -> object:
-        return self._rows.identity()
+        return {"source": self._kind}
 
     def tasks(self, shard_bytes: int) -> list[MemoryTask]:
-        return [MemoryTask(self._rows.rows, self._rows.bytes, self._parts)]
+        rows = len(self._data) if self._again and not isinstance(self._data, dict) else None
+        size = getattr(self._data, "nbytes", None)
+        return [MemoryTask(rows, size if isinstance(size, int) else 0, self)]
+
+    def parts(self) -> Iterator[Part]:
+        """All rows; of a stream, those that are left, the ones that were peeked at included."""
+        if self._again:
+            yield from self._read()
+            return
+        seen, self._seen = self._seen, []
+        seen.reverse()
+        while seen:
+            yield seen.pop()
+        yield from self._rest()
 
     def peek(self) -> Iterator[Part]:
-        if not self._rows.once:
+        if self._again:
             yield from self._read()
             return
         yield from self._seen
@@ -77,34 +88,37 @@ class MemorySource:
             self._seen.append(part)
             yield part
 
-    def _parts(self) -> Iterator[Part]:
-        if not self._rows.once:
-            return self._read()
-        if self._coming is None and self._seen:
-            raise InvalidError(f"{self._rows.name}: it can be read only once, and was")
-        return self._read_once()
-
-    def _read_once(self) -> Iterator[Part]:
-        while self._seen:
-            yield self._seen.pop(0)
-        yield from self._rest()
+    def identity(self) -> object:
+        """A hash of all values; None for what can be read only once, or is made anew by each reading."""
+        if not self._again:
+            return None
+        if getattr(self._data, "cache_files", None):  # a Hugging Face data set on disk knows what it is
+            return str(self._data._fingerprint)
+        table = pa.Table.from_batches(_told(self._fresh()), self._raw_schema)
+        digests = [_core.xxh3_128(self._raw_schema.serialize())]
+        for start in range(0, table.num_rows, _DIGEST_ROWS):
+            for batch in table.slice(start, _DIGEST_ROWS).combine_chunks().to_batches():
+                digests.append(_core.xxh3_128(batch.serialize()))
+        return [table.num_rows, _core.xxh3_128(b"".join(digests)).hex()]
 
     def _rest(self) -> Iterator[Part]:
         if self._coming is None:
             self._coming = self._read()
         return self._coming
 
-    def _read(self) -> Iterator[Part]:
-        from fastshard.schema import Normaliser
+    def _fresh(self) -> Batches:
+        taken, self._taken = self._taken, None
+        return self._take() if taken is None else taken
 
-        normaliser = Normaliser(self._rows.schema)
+    def _read(self) -> Iterator[Part]:
+        normaliser = Normaliser(self._raw_schema)
         row = 0
-        for batch in _told(self._rows):
+        for batch in _told(self._fresh()):
             rows = rows_for(batch.nbytes / max(1, batch.num_rows), READ_BYTES)
             for start in range(0, batch.num_rows, rows):
                 for slice_ in bounded(batch.slice(start, rows)):
                     for normal in normaliser.batches(slice_, row):
-                        yield Part(normal, self._rows.name, row, row)
+                        yield Part(normal, self._kind, row, row)
                         row += normal.num_rows
 
 
@@ -114,144 +128,63 @@ class MemoryTask:
 
     rows: int | None
     bytes: int
-    read: Callable[[], Iterator[Part]]
+    source: MemorySource
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         return (part.batch for part in self.parts())
 
     def parts(self) -> Iterator[Part]:
-        return self.read()
+        return self.source.parts()
 
 
-def _told(rows: _Rows) -> Iterator[pa.RecordBatch]:
+def _reader_of(data: Any) -> Any:
+    """pyarrow's data sets and scanners as what they read; anything else as it is."""
+    if type(data).__module__.startswith("pyarrow._dataset"):
+        scanner = data.scanner() if callable(getattr(data, "scanner", None)) else data
+        return scanner.to_reader()
+    return data
+
+
+def _told(taken: Batches) -> Iterator[pa.RecordBatch]:
+    """The batches; what goes wrong in making them becomes an error that names the source."""
     try:
-        yield from rows.batches()
+        yield from taken.batches
     except Error:
         raise
     except Exception as error:
-        raise SourceError(f"{rows.name}: reading failed: {type(error).__name__}: {error}") from error
+        raise SourceError(f"{taken.kind}: reading failed: {type(error).__name__}: {error}") from error
 
 
-def memory_source(data: Any) -> MemorySource | None:
-    """A source of an object in memory, or None where the object is nothing that gives Arrow data.
-
-    Args:
-        data: A pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner; a pandas or polars frame; a DuckDB
-            relation; a Hugging Face data set; anything with `__arrow_c_stream__` or `__arrow_c_array__`.
-    """
-    kind = _kind_of(data)
-    if isinstance(data, pa.RecordBatch):
-        data = pa.Table.from_batches([data])
-    if isinstance(data, pa.Table):
-        return MemorySource(_of_table(data, kind))
-    if isinstance(data, pa.RecordBatchReader):
-        return MemorySource(_Rows(data.schema, lambda: data, kind, once=True))
-    for make in (_of_pyarrow_dataset, _of_hugging_face, _of_pandas, _of_polars_lazy):
-        rows = make(data, kind)
-        if rows is not None:
-            return MemorySource(rows)
-    if _offers(data, "__arrow_c_stream__"):
-        return MemorySource(_of_stream(data, kind))
-    if _offers(data, "__arrow_c_array__"):
-        return MemorySource(_of_table(pa.Table.from_batches([pa.record_batch(data)]), kind))
-    return None
+def _batches_of_samples(samples: Iterator[Any], kind: str) -> Batches:
+    blocks = _blocks(samples)
+    first = next(blocks, None)
+    if first is None:
+        raise SchemaError(f"{kind}: it gives no samples, and so no schema; fs.write takes one as schema=")
+    schema = infer_schema(first)
+    return Batches(schema, _encoded(chain([first], blocks), schema), kind)
 
 
-def _kind_of(data: Any) -> str:
-    return f"{type(data).__module__.partition('.')[0]}.{type(data).__name__}"
+def _blocks(samples: Iterator[Any]) -> Iterator[list[dict[str, Any]]]:
+    block: list[dict[str, Any]] = []
+    size = row = 0
+    names: list[str] | None = None
+    for sample in samples:
+        check_sample(sample, row, names)
+        names = names or list(sample)
+        # Taken now: the caller may fill the same array with the next sample.
+        taken = {name: capture(value) for name, value in sample.items()}
+        block.append(taken)
+        row += 1
+        size += sum(map(size_hint, taken.values()))
+        if size >= _BLOCK_BYTES or len(block) >= _BLOCK_SAMPLES:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
 
 
-def _offers(data: Any, method: str) -> bool:
-    return callable(getattr(type(data), method, None))
-
-
-def _of_table(table: pa.Table, name: str) -> _Rows:
-    return _Rows(
-        table.schema, table.to_batches, name, once=False, rows=table.num_rows, bytes=table.nbytes,
-        identity=lambda: _digest(table.schema, table.to_batches()),
-    )  # fmt: skip
-
-
-def _digest(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> object:
-    """A hash of the values, whatever the chunks are."""
-    from fastshard import _core
-
-    table = pa.Table.from_batches(batches, schema)
-    digests = [_core.xxh3_128(schema.serialize())]
-    for start in range(0, table.num_rows, _DIGEST_ROWS):
-        for batch in table.slice(start, _DIGEST_ROWS).combine_chunks().to_batches():
-            digests.append(_core.xxh3_128(batch.serialize()))
-    return [table.num_rows, _core.xxh3_128(b"".join(digests)).hex()]
-
-
-def _of_stream(data: Any, name: str) -> _Rows:
-    reader = pa.RecordBatchReader.from_stream(data)
-    # Readers, and whatever else hands out its data, are used up; frames are not.
-    if _offers(data, "__len__"):
-        again = pa.RecordBatchReader.from_stream
-        return _Rows(
-            reader.schema, lambda: again(data), name, once=False, rows=len(data),
-            identity=lambda: _digest(reader.schema, again(data)),
-        )  # fmt: skip
-    return _Rows(reader.schema, lambda: reader, name, once=True)
-
-
-def _of_pyarrow_dataset(data: Any, name: str) -> _Rows | None:
-    if not type(data).__module__.startswith("pyarrow._dataset"):
-        return None
-    scanner = data.scanner() if _offers(data, "scanner") else data
-    reader = scanner.to_reader()
-    return _Rows(reader.schema, lambda: reader, name, once=True)
-
-
-def _of_hugging_face(data: Any, name: str) -> _Rows | None:
-    if type(data).__module__.partition(".")[0] != "datasets":
-        return None
-    if isinstance(data, dict):
-        raise InvalidError(
-            f"{name}: it has the splits {sorted(data)}; convert each by itself, as data[{sorted(data)[0]!r}]"
-        )
-    arrow = data.with_format("arrow")
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for table in arrow.iter(batch_size=_HUGGING_FACE_ROWS):
-            yield from table.to_batches()
-
-    if _offers(data, "__len__"):
-        first = next(iter(arrow.iter(batch_size=1)), None) if len(data) else None
-        schema = data.features.arrow_schema if first is None else first.schema
-        return _Rows(
-            schema,
-            batches,
-            name,
-            once=False,
-            rows=len(data),
-            identity=lambda: getattr(data, "_fingerprint", None),
-        )
-    peeked = iter(batches())
-    head = next(peeked, None)
-    if head is None:
-        raise SourceError(f"{name}: it gives no rows, and so no schema")
-    return _Rows(head.schema, lambda: _chain(head, peeked), name, once=True)
-
-
-def _chain(head: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield head
-    yield from rest
-
-
-def _of_pandas(data: Any, name: str) -> _Rows | None:
-    if type(data).__module__.partition(".")[0] != "pandas" or type(data).__name__ != "DataFrame":
-        return None
-    try:
-        return _of_table(pa.Table.from_pandas(data), name)
-    except pa.ArrowException as error:
-        raise SourceError(
-            f"{name}: {str(error).splitlines()[0]}; give the column one type, or leave it out"
-        ) from error
-
-
-def _of_polars_lazy(data: Any, name: str) -> _Rows | None:
-    if type(data).__module__.partition(".")[0] != "polars" or type(data).__name__ != "LazyFrame":
-        return None
-    return _of_stream(data.collect(), name)
+def _encoded(blocks: Iterable[list[dict[str, Any]]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    row = 0
+    for block in blocks:
+        yield samples_to_batch(block, schema, rounds=False, first_row=row)
+        row += len(block)
