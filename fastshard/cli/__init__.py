@@ -20,6 +20,7 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 # Subcommand -> the module whose `command` it is, in the order of the help.
 _COMMANDS = {
+    "convert": "fastshard.cli.convert",
     "info": "fastshard.cli.info",
     "head": "fastshard.cli.head",
     "verify": "fastshard.cli.verify",

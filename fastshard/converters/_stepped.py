@@ -56,7 +56,7 @@ class SteppedSource:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        return self._source.provenance
+        return {**self._source.provenance, **self._steps.provenance}
 
     @property
     def schema(self) -> pa.Schema:

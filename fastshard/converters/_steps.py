@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from fastshard.converters._cast import cast_array, cast_targets
 from fastshard.converters._part import Part
+from fastshard.converters._paths import first_line
 from fastshard.converters._tensors import TensorSpec, tensor_specs, to_tensors
 from fastshard.errors import InvalidError, SchemaError, SourceError
 
@@ -71,6 +72,20 @@ class Steps:
     @property
     def changes_nothing(self) -> bool:
         return self.condition is None and not self.casts and not self.tensors and self.transform is None
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """For people: what was done to the rows."""
+        told: dict[str, Any] = {}
+        if self.condition is not None:
+            told["filter"] = str(self.condition)
+        if self.casts:
+            told["cast"] = {name: str(type_) for name, type_ in self.casts.items()}
+        if self.tensors:
+            told["tensors"] = {name: str(spec) for name, spec in self.tensors.items()}
+        if self.transform is not None:
+            told["transform"] = getattr(self.transform, "__qualname__", type(self.transform).__qualname__)
+        return told
 
     def apply(self, part: Part) -> Iterator[Selected]:
         """Run the steps on a batch of the source.
@@ -129,7 +144,12 @@ class Steps:
         """The rows that stay, and their places in the part: None for all."""
         if self.condition is None:
             return part.batch, None
-        mask = evaluate(self.condition, part.batch)
+        try:
+            mask = evaluate(self.condition, part.batch)
+        except (pa.ArrowException, TypeError) as error:
+            raise SourceError(
+                f"{part.where(0)} and on: filter={self.condition}: {first_line(error)}"
+            ) from error
         kept = part.batch.filter(mask, null_selection_behavior="drop")
         return kept, np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False))
 

@@ -34,6 +34,9 @@ class TensorSpec:
     def elements(self) -> int:
         return math.prod(self.shape)
 
+    def __str__(self) -> str:
+        return f"{self.value_type} {self.shape}"
+
     @property
     def arrow_type(self) -> pa.DataType:
         return pa.fixed_shape_tensor(self.value_type, self.shape)
@@ -215,4 +218,4 @@ def _check_lengths(
 
 
 def _wrong_length(where: str, found: int, expected: int, unit: str, spec: TensorSpec) -> SourceError:
-    return SourceError(f"{where}: {found} {unit} where {spec.value_type} {spec.shape} takes {expected}")
+    return SourceError(f"{where}: {found} {unit} where {spec} takes {expected}")

@@ -166,15 +166,14 @@ def _batches_of_samples(samples: Iterator[Any], kind: str) -> Batches:
 
 def _blocks(samples: Iterator[Any]) -> Iterator[list[dict[str, Any]]]:
     block: list[dict[str, Any]] = []
-    size = row = 0
+    size = 0
     names: list[str] | None = None
-    for sample in samples:
+    for row, sample in enumerate(samples):
         check_sample(sample, row, names)
         names = names or list(sample)
         # Taken now: the caller may fill the same array with the next sample.
         taken = {name: capture(value) for name, value in sample.items()}
         block.append(taken)
-        row += 1
         size += sum(map(size_hint, taken.values()))
         if size >= _BLOCK_BYTES or len(block) >= _BLOCK_SAMPLES:
             yield block
