@@ -46,7 +46,7 @@ def test_a_directory_is_read_in_natural_order_at_any_depth(convert: Convert, tmp
 def test_natural_order_is_total() -> None:
     names = ["a1", "a01", "a10", "a2", "b", "", "1", "01", "a1b2", "a1b10", "é"]
     assert len({natural_key(name) for name in names}) == len(names)
-    assert sorted(names, key=natural_key) == sorted(names[::-1], key=natural_key)
+    assert sorted(names, key=natural_key) == sorted([*names[5:], *names[:5]], key=natural_key)
     assert sorted(["x10y2", "x9y10", "x9y9"], key=natural_key) == ["x9y9", "x9y10", "x10y2"]
 
 
