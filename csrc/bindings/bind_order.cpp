@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bindings/order_objects.h"
 #include "bindings/register.h"
 #include "order/cursor.h"
 #include "order/epoch_order.h"
@@ -180,25 +181,6 @@ Column to_column(const char* name, const py::object& values) {
 
 std::span<const int64_t> view(const Column& column) { return {column.data(), static_cast<size_t>(column.size())}; }
 
-// An order and the permutations that its last calls used; a call that finds them taken uses its own.
-struct SharedEpochOrder {
-  SharedEpochOrder(const order::OrderSpec& spec, const order::ShardTable& shards) : order(spec, shards) {}
-
-  void ids(std::span<const uint64_t> positions, std::span<uint64_t> ids) {
-    const std::unique_lock<std::mutex> lock(mutex, std::try_to_lock);
-    if (lock.owns_lock()) {
-      order.ids(positions, ids, cache);
-    } else {
-      order::PermutationCache own;
-      order.ids(positions, ids, own);
-    }
-  }
-
-  const order::EpochOrder order;
-  std::mutex mutex;
-  order::PermutationCache cache;
-};
-
 void register_epoch_order(py::module_& module) {
   module.def(
       "default_lanes",
@@ -214,7 +196,7 @@ void register_epoch_order(py::module_& module) {
       py::kw_only(), py::arg("shard_rows"), py::arg("shard_blocks"), py::arg("shard_block_rows"),
       py::arg("unit_blocks"));
 
-  py::class_<SharedEpochOrder>(module, "EpochOrder")
+  py::class_<SharedEpochOrder, std::shared_ptr<SharedEpochOrder>>(module, "EpochOrder")
       .def(py::init([](const std::string& kind, const py::object& size, const py::object& seed, const py::object& epoch,
                        const py::object& lanes, const py::object& shard_rows, const py::object& shard_blocks,
                        const py::object& shard_block_rows, const py::object& window, const py::object& unit_blocks) {

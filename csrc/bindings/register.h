@@ -16,5 +16,6 @@ void register_errors(pybind11::module_& module);
 void register_ipc(pybind11::module_& module);
 void register_order(pybind11::module_& module);
 void register_pipeline(pybind11::module_& module);
+void register_stream(pybind11::module_& module);
 
 }  // namespace fastshard::bindings

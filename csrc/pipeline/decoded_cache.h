@@ -1,11 +1,15 @@
 // Decompressed columns of blocks, the least recently used leaving first. Thread-safe.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "ipc/array_view.h"
 
@@ -24,17 +28,50 @@ class DecodedCache {
 
   explicit DecodedCache(size_t budget_bytes) : budget_(budget_bytes) {}
 
-  [[nodiscard]] ColumnRef find(const Key& key) {
-    const std::lock_guard lock(mutex_);
-    const auto found = entries_.find(key);
-    if (found == entries_.end()) return nullptr;
-    order_.splice(order_.begin(), order_, found->second);
-    return found->second->column;
+  // The column that is kept under `key`, or what `load` makes of it: a pair of a ColumnRef and its bytes. Of several
+  // threads that want it at once, one loads and the others wait; where it fails they try for themselves.
+  template <typename Load>
+  [[nodiscard]] ColumnRef find_or_load(const Key& key, Load&& load) {
+    {
+      std::unique_lock lock(mutex_);
+      for (;;) {
+        const auto found = entries_.find(key);
+        if (found != entries_.end()) {
+          order_.splice(order_.begin(), order_, found->second);
+          return found->second->column;
+        }
+        if (loading_.insert(key).second) break;
+        loaded_.wait(lock);
+      }
+    }
+    ColumnRef column;
+    try {
+      size_t bytes = 0;
+      std::tie(column, bytes) = load();
+      const std::lock_guard lock(mutex_);
+      loading_.erase(key);
+      keep(key, column, bytes);
+    } catch (...) {
+      {
+        const std::lock_guard lock(mutex_);
+        loading_.erase(key);
+      }
+      loaded_.notify_all();
+      throw;
+    }
+    loaded_.notify_all();
+    return column;
   }
 
-  // Keeps `column` while the budget allows; one larger than the budget is not kept.
-  void insert(const Key& key, ColumnRef column, size_t bytes) {
+  [[nodiscard]] size_t held_bytes() {
     const std::lock_guard lock(mutex_);
+    return held_;
+  }
+  [[nodiscard]] size_t budget() const noexcept { return budget_; }
+
+ private:
+  // Under the mutex. Keeps `column` while the budget allows; one larger than the budget is not kept.
+  void keep(const Key& key, ColumnRef column, size_t bytes) {
     if (bytes > budget_ || entries_.contains(key)) return;
     order_.push_front({key, std::move(column), bytes});
     entries_.emplace(key, order_.begin());
@@ -46,13 +83,6 @@ class DecodedCache {
     }
   }
 
-  [[nodiscard]] size_t held_bytes() {
-    const std::lock_guard lock(mutex_);
-    return held_;
-  }
-  [[nodiscard]] size_t budget() const noexcept { return budget_; }
-
- private:
   struct Entry {
     Key key;
     ColumnRef column;
@@ -70,6 +100,8 @@ class DecodedCache {
   size_t held_ = 0;
   std::list<Entry> order_;
   std::unordered_map<Key, std::list<Entry>::iterator, Hash> entries_;
+  std::unordered_set<Key, Hash> loading_;
+  std::condition_variable loaded_;
 };
 
 }  // namespace fastshard::pipeline

@@ -182,14 +182,14 @@ ColumnRef Shard::column(size_t block, size_t column, DecodedCache& cache) {
       return {ColumnRef(), loaded.get()};  // no owner: lives with the shard
     }
     const DecodedCache::Key key{number_, static_cast<uint32_t>(block), static_cast<uint32_t>(column)};
-    if (ColumnRef cached = cache.find(key)) return cached;
     if (plain_values(block, column) == nullptr) remember_plain(block, column, kNotPlain);
     lock.unlock();  // decompression is long, and the open block stays
-    auto loaded = std::make_shared<const ipc::LoadedColumn>(load_compressed(open, block, column));
-    size_t bytes = sizeof(ipc::LoadedColumn);
-    for (const ipc::Storage& storage : loaded->storage) bytes += storage.size();
-    cache.insert(key, loaded, bytes);
-    return loaded;
+    return cache.find_or_load(key, [&] {
+      auto loaded = std::make_shared<const ipc::LoadedColumn>(load_compressed(open, block, column));
+      size_t bytes = sizeof(ipc::LoadedColumn);
+      for (const ipc::Storage& storage : loaded->storage) bytes += storage.size();
+      return std::pair<ColumnRef, size_t>(std::move(loaded), bytes);
+    });
   } catch (const Error& error) {
     if (std::string_view(error.what()).starts_with(name_)) throw;
     throw Error(error.kind(), error.code(), where(block) + error.what());

@@ -1,0 +1,120 @@
+// The native pipeline: finished batches in the order of a plan.
+#include <pybind11/pybind11.h>
+
+#include <chrono>
+
+#include "base/error.h"
+#include "bindings/arrays.h"
+#include "bindings/forms.h"
+#include "bindings/order_objects.h"
+#include "bindings/register.h"
+#include "bindings/sampler.h"
+#include "pipeline/batch_stream.h"
+
+namespace py = pybind11;
+
+namespace fastshard::bindings {
+namespace {
+
+using pipeline::BatchStream;
+using pipeline::FinishedBatch;
+using pipeline::NextStatus;
+using pipeline::ShardSet;
+
+constexpr auto kSlice = std::chrono::milliseconds(50);  // between looks for Ctrl-C
+
+// A stream and the forms in which Python wants its columns.
+struct PythonStream {
+  PythonStream(std::shared_ptr<ShardSet> set, pipeline::BatchPlan plan, std::shared_ptr<Projection> columns,
+               BatchStream::Options options)
+      : projection(std::move(columns)), stream(std::move(set), std::move(plan), projection->columns, options) {}
+  std::shared_ptr<Projection> projection;
+  BatchStream stream;
+};
+
+std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
+                                          const std::shared_ptr<Projection>& projection,
+                                          const std::shared_ptr<SharedEpochOrder>& order,
+                                          const order::Partition& partition, uint64_t first, uint64_t step,
+                                          const py::object& selection, uint32_t threads, uint32_t prefetch) {
+  if (step == 0 || threads == 0 || prefetch == 0)
+    throw Error(ErrorKind::kInvalid, "step, threads and prefetch are at least 1");
+  std::span<const int64_t> ids;
+  std::shared_ptr<const void> owner;
+  if (!selection.is_none()) {
+    auto array = selection.cast<py::array_t<int64_t, py::array::c_style>>();
+    ids = {array.data(), static_cast<size_t>(array.size())};
+    owner = std::shared_ptr<const void>(array.data(), [held = array.release().ptr()](const void*) {
+      const py::gil_scoped_acquire acquire;
+      Py_DECREF(held);
+    });
+  }
+  const std::shared_ptr<const order::EpochOrder> pure(order, &order->order);
+  pipeline::BatchPlan plan(pure, partition, first, step, ids, std::move(owner));
+  const py::gil_scoped_release release;
+  return std::make_shared<PythonStream>(set, std::move(plan), projection, BatchStream::Options{threads, prefetch});
+}
+
+template <typename T>
+py::object adopt_vector(std::vector<T> values) {
+  auto* const held = new std::vector<T>(std::move(values));
+  const py::capsule owner(held, [](void* pointer) { delete static_cast<std::vector<T>*>(pointer); });
+  return py::array_t<T>(static_cast<py::ssize_t>(held->size()), held->data(), owner);
+}
+
+// (columns, ids, positions, repeats), or None at the end. Waits with the GIL released and looks for signals.
+py::object next(PythonStream& self, double timeout) {
+  const auto deadline =
+      timeout < 0 ? pipeline::Deadline::max()
+                  : std::chrono::steady_clock::now() +
+                        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(timeout));
+  FinishedBatch batch;
+  NextStatus status = NextStatus::kTimedOut;
+  for (;;) {
+    {
+      const py::gil_scoped_release release;
+      status = self.stream.next(batch, std::min(deadline, std::chrono::steady_clock::now() + kSlice));
+    }
+    if (status != NextStatus::kTimedOut) break;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (std::chrono::steady_clock::now() >= deadline) {
+      PyErr_SetString(PyExc_TimeoutError, "no batch came in time");
+      throw py::error_already_set();
+    }
+  }
+  if (status == NextStatus::kEnd) return py::none();
+  py::list columns(batch.columns.size());
+  for (size_t i = 0; i < batch.columns.size(); ++i)
+    columns[i] = whole_column(std::move(batch.columns[i]), self.projection->forms[i]);
+  static_assert(sizeof(int64_t) == sizeof(uint64_t));
+  return py::make_tuple(columns, adopt_vector(std::move(batch.planned.ids)),
+                        adopt_vector(std::move(batch.planned.positions)), batch.planned.repeats);
+}
+
+py::dict stats(const PythonStream& self) {
+  const pipeline::StreamStats stats = self.stream.stats();
+  py::dict dict;
+  dict["batches"] = stats.batches;
+  dict["samples"] = stats.samples;
+  dict["ready"] = stats.ready;
+  dict["wait_ns"] = stats.wait_ns;
+  dict["plan_ns"] = stats.plan_ns;
+  dict["gather_ns"] = stats.gather_ns;
+  dict["idle_ns"] = stats.idle_ns;
+  return dict;
+}
+
+}  // namespace
+
+void register_stream(py::module_& module) {
+  py::class_<PythonStream, std::shared_ptr<PythonStream>>(module, "BatchStream")
+      .def(py::init(&make_stream), py::kw_only(), py::arg("set"), py::arg("projection"), py::arg("order"),
+           py::arg("partition"), py::arg("first"), py::arg("step"), py::arg("selection"), py::arg("threads"),
+           py::arg("prefetch"))
+      .def("next", &next, py::arg("timeout"))
+      .def(
+          "stop", [](PythonStream& self) { self.stream.stop(); }, py::call_guard<py::gil_scoped_release>())
+      .def("stats", &stats);
+}
+
+}  // namespace fastshard::bindings

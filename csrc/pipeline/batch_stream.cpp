@@ -1,0 +1,212 @@
+#include "pipeline/batch_stream.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "base/error.h"
+#include "base/fault_guard.h"
+
+namespace fastshard::pipeline {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int64_t since(Clock::time_point begin) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+struct BatchStream::State {
+  struct Slot {
+    FinishedBatch batch;
+    std::exception_ptr error;
+    bool ready = false;
+  };
+
+  State(std::shared_ptr<ShardSet> source, BatchPlan batches, std::vector<uint32_t> read, uint32_t prefetch)
+      : set(std::move(source)),
+        plan(std::move(batches)),
+        columns(std::move(read)),
+        size(plan.size()),
+        slots(std::max<uint32_t>(1, prefetch)) {}
+
+  void work(uint32_t number);
+  [[nodiscard]] bool claim(uint64_t& index);
+  // Fills a slot that the caller claimed: with the batch, or with the error that it met.
+  void make_into(Slot& slot, uint64_t index, order::PermutationCache& cache);
+  void stop() noexcept;
+
+  const std::shared_ptr<ShardSet> set;
+  const BatchPlan plan;
+  const std::vector<uint32_t> columns;
+  const uint64_t size;
+
+  std::mutex mutex;
+  std::condition_variable made;   // the batch being waited for is there, or the stream is stopped
+  std::condition_variable taken;  // a slot is free, or the stream is stopped
+  std::vector<Slot> slots;        // batch i in slot i % slots.size()
+  uint64_t claimed = 0;           // batches below are claimed
+  uint64_t delivered = 0;         // batches below are delivered
+  bool stopped = false;
+  std::exception_ptr failure;  // what the consumer was told
+  StreamStats stats;           // what the consumer counts
+  order::PermutationCache consumer_cache;
+
+  std::atomic<int64_t> plan_ns{0};
+  std::atomic<int64_t> gather_ns{0};
+  std::atomic<int64_t> idle_ns{0};
+  std::vector<std::thread> threads;
+};
+
+BatchStream::BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, std::vector<uint32_t> columns, Options options)
+    : generation_(ShardSet::generation()) {
+  install_fault_handler();
+  auto state = std::make_unique<State>(std::move(set), std::move(plan), std::move(columns), options.prefetch);
+  const uint64_t useful = std::min<uint64_t>({options.threads, state->slots.size(), state->size});
+  try {
+    for (uint32_t i = 0; i < useful; ++i) state->threads.emplace_back([worked = state.get(), i] { worked->work(i); });
+  } catch (const std::system_error& error) {
+    state->stop();
+    throw Error(ErrorKind::kIo,
+                "cannot start " + std::to_string(useful) + " threads: " + error.what() + "; use a smaller threads=");
+  }
+  state_ = state.release();
+}
+
+BatchStream::~BatchStream() {
+  if (forked()) return;
+  state_->stop();
+  delete state_;
+}
+
+void BatchStream::stop() noexcept {
+  if (!forked()) state_->stop();
+}
+
+NextStatus BatchStream::next(FinishedBatch& out, Deadline deadline) {
+  if (forked()) {
+    throw Error(ErrorKind::kInvalid,
+                "this iterator was made before the process was forked; iterate the loader anew in the child");
+  }
+  State& state = *state_;
+  std::unique_lock lock(state.mutex);
+  if (state.failure) std::rethrow_exception(state.failure);
+  if (state.delivered == state.size) return NextStatus::kEnd;
+  State::Slot& slot = state.slots[state.delivered % state.slots.size()];
+  if (!slot.ready && !state.stopped && state.claimed == state.delivered) {
+    // Nobody has begun the batch that is wanted now: making it here is sooner than waking a thread for it.
+    ++state.claimed;
+    lock.unlock();
+    state.make_into(slot, state.delivered, state.consumer_cache);
+    lock.lock();
+    slot.ready = true;
+  }
+  if (!slot.ready && !state.stopped) {
+    const auto begin = Clock::now();
+    const bool woken = state.made.wait_until(lock, deadline, [&] { return slot.ready || state.stopped; });
+    state.stats.wait_ns += since(begin);
+    if (!woken) return NextStatus::kTimedOut;
+  }
+  if (state.stopped) return NextStatus::kEnd;
+  slot.ready = false;
+  if (slot.error) {
+    state.failure = slot.error;
+    state.stopped = true;  // later batches are of no use: the threads end
+    lock.unlock();
+    state.taken.notify_all();
+    std::rethrow_exception(state.failure);
+  }
+  out = std::move(slot.batch);
+  slot.batch = FinishedBatch();
+  ++state.delivered;
+  ++state.stats.batches;
+  state.stats.samples += static_cast<int64_t>(out.planned.ids.size());
+  // Threads are woken when half of the ring is free, not for each slot: a wake-up costs as much as a small batch.
+  const bool wake = 2 * (state.delivered + state.slots.size() - state.claimed) >= state.slots.size();
+  lock.unlock();
+  if (wake) state.taken.notify_all();
+  return NextStatus::kBatch;
+}
+
+StreamStats BatchStream::stats() const {
+  if (forked()) return {};
+  const std::lock_guard lock(state_->mutex);
+  StreamStats stats = state_->stats;
+  stats.ready =
+      std::count_if(state_->slots.begin(), state_->slots.end(), [](const State::Slot& slot) { return slot.ready; });
+  stats.plan_ns = state_->plan_ns;
+  stats.gather_ns = state_->gather_ns;
+  stats.idle_ns = state_->idle_ns;
+  return stats;
+}
+
+void BatchStream::State::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex);
+    stopped = true;
+  }
+  made.notify_all();
+  taken.notify_all();
+  for (std::thread& thread : threads) {
+    if (thread.joinable()) thread.join();
+  }
+}
+
+bool BatchStream::State::claim(uint64_t& index) {
+  std::unique_lock lock(mutex);
+  const auto may = [&] { return stopped || claimed == size || claimed < delivered + slots.size(); };
+  if (!may()) {
+    const auto begin = Clock::now();
+    taken.wait(lock, may);
+    idle_ns.fetch_add(since(begin), std::memory_order_relaxed);
+  }
+  if (stopped || claimed == size) return false;
+  index = claimed++;
+  return true;
+}
+
+void BatchStream::State::make_into(Slot& slot, uint64_t index, order::PermutationCache& cache) {
+  slot.error = nullptr;
+  const auto begin = Clock::now();
+  auto planned = begin;
+  try {
+    plan.fill(index, slot.batch.planned, cache);
+    planned = Clock::now();
+    slot.batch.columns = set->take(slot.batch.planned.ids, columns);
+  } catch (...) {
+    slot.error = std::current_exception();
+  }
+  plan_ns.fetch_add(std::chrono::duration_cast<std::chrono::nanoseconds>(planned - begin).count(),
+                    std::memory_order_relaxed);
+  gather_ns.fetch_add(since(planned), std::memory_order_relaxed);
+}
+
+void BatchStream::State::work(uint32_t number) {
+  char name[16];
+  std::snprintf(name, sizeof(name), "fs-gather-%u", number);
+  pthread_setname_np(pthread_self(), name);
+  order::PermutationCache cache;
+  uint64_t index = 0;
+  while (claim(index)) {
+    Slot& slot = slots[index % slots.size()];  // ours until it is ready: no other batch in flight has this slot
+    make_into(slot, index, cache);
+    bool awaited = false;
+    {
+      const std::lock_guard lock(mutex);
+      slot.ready = true;
+      awaited = index == delivered;
+    }
+    if (awaited) made.notify_all();
+  }
+}
+
+}  // namespace fastshard::pipeline

@@ -1,0 +1,75 @@
+// Finished batches in plan order, made ahead by threads.
+//
+// Worker threads claim batches by number, gather each alone, and leave it in a ring of `prefetch` slots; `next` takes
+// them out by number, and makes the one it wants itself where no thread has begun it. A batch may be claimed only while
+// it is less than `prefetch` ahead of the one being waited for, which bounds memory; the one being waited for can
+// always be claimed, so no setting deadlocks. Threads decide when a batch is made, never what is in it.
+//
+// A stream ends in one of three ways:
+//   finished   every batch was delivered; `next` says kEnd, again and again.
+//   failed     a batch could not be made: the batches before it are delivered, then `next` throws its error, again and
+//              again; later batches are not delivered.
+//   abandoned  `stop` (or the destructor) ends the threads after the batch that each is at; `next` says kEnd.
+// In each case `stop` returns when no thread is left. A consumer that waits in `next` when another thread stops the
+// stream gets kEnd.
+//
+// In the child of a fork there are no threads: `next` throws, and the destructor leaves what the parent owns alone.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "pipeline/batch_plan.h"
+#include "pipeline/shard_set.h"
+
+namespace fastshard::pipeline {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+enum class NextStatus { kBatch, kEnd, kTimedOut };
+
+struct FinishedBatch {
+  PlannedBatch planned;
+  std::vector<Column> columns;
+};
+
+struct StreamStats {
+  int64_t batches = 0;     // delivered
+  int64_t samples = 0;     // delivered
+  int64_t ready = 0;       // finished and not yet delivered
+  int64_t wait_ns = 0;     // the consumer spent waiting
+  int64_t plan_ns = 0;     // of the threads: computing ids
+  int64_t gather_ns = 0;   // of the threads: reading, checking, decompressing, gathering
+  int64_t idle_ns = 0;     // of the threads: nothing to do, the consumer being slower
+  int64_t elapsed_ns = 0;  // from the first `next` to the last
+};
+
+class BatchStream {
+ public:
+  struct Options {
+    uint32_t threads = 1;
+    uint32_t prefetch = 4;  // batches, at least 1
+  };
+
+  BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, std::vector<uint32_t> columns, Options options);
+  ~BatchStream();
+  BatchStream(const BatchStream&) = delete;
+  BatchStream& operator=(const BatchStream&) = delete;
+
+  // Waits for the next batch until `deadline`. One consumer at a time.
+  [[nodiscard]] NextStatus next(FinishedBatch& out, Deadline deadline);
+  void stop() noexcept;
+  [[nodiscard]] StreamStats stats() const;
+
+ private:
+  struct State;
+
+  [[nodiscard]] bool forked() const noexcept { return generation_ != ShardSet::generation(); }
+
+  const uint64_t generation_;
+  State* state_;  // owned; in the child of a fork left alone, since destroying what threads wait on would wait for them
+};
+
+}  // namespace fastshard::pipeline
