@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fastshard.dataset import ShardDataset as ShardDataset
     from fastshard.errors import Error as Error
     from fastshard.foreign import index as index
+    from fastshard.loader import ShardLoader as ShardLoader
     from fastshard.reader import ShardReader as ShardReader
     from fastshard.reader import open as open
     from fastshard.writer import ShardWriter as ShardWriter
@@ -30,6 +31,7 @@ __all__ = [
     "Error",
     "Ragged",
     "ShardDataset",
+    "ShardLoader",
     "ShardReader",
     "ShardWriter",
     "__version__",
@@ -49,6 +51,7 @@ _PUBLIC = {
     "Error": "fastshard.errors",
     "Ragged": "fastshard.batch",
     "ShardDataset": "fastshard.dataset",
+    "ShardLoader": "fastshard.loader",
     "ShardReader": "fastshard.reader",
     "ShardWriter": "fastshard.writer",
     "cached": "fastshard.cache",

@@ -35,6 +35,25 @@ def index_file(path: str, *, kind: Literal["auto", "file", "stream"] = "auto") -
 
 class Projection: ...
 
+class BatchStream:
+    def __init__(
+        self,
+        *,
+        set: ShardSet,
+        projection: Projection,
+        order: EpochOrder,
+        partition: Partition,
+        first: int,
+        step: int,
+        selection: _Int64 | None,
+        threads: int,
+        prefetch: int,
+        keep_going: bool = False,
+    ) -> None: ...
+    def next(self, timeout: float) -> tuple[list[Any], _Int64, _Int64, int] | None: ...
+    def stop(self) -> None: ...
+    def stats(self) -> dict[str, int]: ...
+
 class ShardSet:
     def __init__(
         self,

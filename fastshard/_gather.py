@@ -82,28 +82,35 @@ class ReaderGather:
 
     def batch(self, planned: PlannedBatch, epoch: int) -> Batch:
         """A batch of torch tensors."""
-        return self._numpy(planned, epoch).to_torch()
+        return self.batch_numpy(planned, epoch).to_torch()
 
     def samples(self, planned: PlannedBatch, epoch: int) -> Sequence[dict[str, Any]]:
         """Samples as dicts of NumPy values."""
-        return list(self._numpy(planned, epoch).samples())
+        return list(self.batch_numpy(planned, epoch).samples())
 
-    def _numpy(self, planned: PlannedBatch, epoch: int) -> Batch:
+    def batch_numpy(self, planned: PlannedBatch, epoch: int) -> Batch:
+        """A batch of NumPy arrays."""
         ids = planned.ids.view(np.int64)
-        batch = self._plan.assemble(
-            self._core.take(ids, self._plan.native),
-            ids=ids,
-            positions=planned.positions.view(np.int64),
-            is_repeat=planned.is_repeat,
-            epoch=epoch,
-        )
+        columns = self._core.take(ids, self._plan.native)
+        return self.finish(columns, ids, planned.positions.view(np.int64), planned.is_repeat, epoch)
+
+    def finish(
+        self,
+        columns: Sequence[Any],
+        ids: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        is_repeat: npt.NDArray[np.bool_] | None,
+        epoch: int,
+    ) -> Batch:
+        """The batch of NumPy arrays of what the native core gathered."""
+        batch = self._plan.assemble(columns, ids=ids, positions=positions, is_repeat=is_repeat, epoch=epoch)
         for name, what in self._add.items():
-            batch[name] = ids.copy() if what == "__id__" else _valid(planned)
+            batch[name] = ids.copy() if what == "__id__" else _valid(ids, is_repeat)
         return batch
 
 
-def _valid(planned: PlannedBatch) -> npt.NDArray[np.bool_]:
-    return np.ones(len(planned.ids), np.bool_) if planned.is_repeat is None else ~planned.is_repeat
+def _valid(ids: npt.NDArray[np.int64], is_repeat: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
+    return np.ones(len(ids), np.bool_) if is_repeat is None else ~is_repeat
 
 
 def _chunk_rows(reader: ShardReader) -> int:

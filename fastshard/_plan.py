@@ -190,6 +190,14 @@ class EpochPlan:
         positions, is_repeat = self._partition.batch(index)
         return PlannedBatch(positions, self._order.ids(positions), is_repeat)
 
+    def id_at(self, position: int) -> int:
+        """The sample at a position of the epoch."""
+        return int(self._order.ids(np.array([position], dtype=np.uint64))[0])
+
+    def native(self) -> tuple[_core.EpochOrder, _core.Partition]:
+        """Order and partition, for the native pipeline."""
+        return self._order, self._partition
+
     def position_after(self, steps: int) -> int:
         """The first position that was not delivered after so many steps of all ranks: `size` after the last."""
         return self.size if steps >= self._steps else int(self._partition.position_after(steps))

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from fastshard._epochs import Start
 from fastshard._gather import ReaderGather, Reading
-from fastshard._iteration import Gather
 from fastshard._options import OrderOptions
 from fastshard._plan import EpochPlan, ShardTables, order_key, order_of, settle
 from fastshard.distributed import Topology
@@ -87,7 +86,7 @@ class Source:
         """
         return EpochPlan(self.tables(), self.key(), self.order, topology, start, where=self.path)
 
-    def gather(self) -> Gather:
+    def gather(self) -> ReaderGather:
         """What reads planned samples in the form that the options ask for.
 
         Raises:

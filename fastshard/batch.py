@@ -118,6 +118,18 @@ class Batch(dict[str, Any]):
             None,
         )
 
+    def tensors(self) -> list[Any]:
+        """Every tensor in it: of columns, `Ragged`, structs and lists."""
+        found: list[Any] = []
+
+        def note(tensor: Any) -> Any:
+            found.append(tensor)
+            return tensor
+
+        for value in self.values():
+            _map_tensors(value, note)
+        return found
+
     def samples(self) -> Iterator[dict[str, Any]]:
         """Its samples one by one: dicts of NumPy scalars and arrays (views of the batch), str, bytes, ...
 

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 
 from fastshard.errors import InvalidError
 
-__all__ = ["Topology", "WorkerInfo", "check_rank", "local_world_size", "resolve", "worker_info"]
+__all__ = [
+    "Topology",
+    "WorkerInfo",
+    "check_rank",
+    "local_world_size",
+    "resolve",
+    "usable_cpus",
+    "worker_info",
+]
 
 # (rank, world size) as launchers export them. torchrun, TorchDistributor, DeepSpeed and Ray Train set the first pair.
 _LAUNCHERS = (
@@ -140,6 +148,34 @@ def local_world_size(environ: Mapping[str, str] | None = None) -> int:
         if value.isdigit() and int(value) > 0:
             return int(value)
     return 1
+
+
+def usable_cpus() -> int:
+    """Threads that one rank of this machine should use: CPUs that this process may run on (its affinity and its
+    control group), divided by the ranks here, 1 to 8."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _cgroup_cpus()
+    if quota is not None:
+        cpus = min(cpus, quota)
+    return max(1, min(8, cpus // local_world_size()))
+
+
+def _cgroup_cpus() -> int | None:
+    """Whole CPUs of the control group's quota (version 2, then 1), or None where there is none."""
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, period = file.read().split()
+    except (OSError, ValueError):
+        try:
+            with open("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", encoding="ascii") as file:
+                quota = file.read().strip()
+            with open("/sys/fs/cgroup/cpu/cpu.cfs_period_us", encoding="ascii") as file:
+                period = file.read().strip()
+        except OSError:
+            return None
+    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
+        return None
+    return max(1, int(quota) // int(period))
 
 
 def _process_group() -> tuple[int, int] | None:

@@ -36,7 +36,8 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
                                           const std::shared_ptr<Projection>& projection,
                                           const std::shared_ptr<SharedEpochOrder>& order,
                                           const order::Partition& partition, uint64_t first, uint64_t step,
-                                          const py::object& selection, uint32_t threads, uint32_t prefetch) {
+                                          const py::object& selection, uint32_t threads, uint32_t prefetch,
+                                          bool keep_going) {
   if (step == 0 || threads == 0 || prefetch == 0)
     throw Error(ErrorKind::kInvalid, "step, threads and prefetch are at least 1");
   std::span<const int64_t> ids;
@@ -52,14 +53,18 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
   const std::shared_ptr<const order::EpochOrder> pure(order, &order->order);
   pipeline::BatchPlan plan(pure, partition, first, step, ids, std::move(owner));
   const py::gil_scoped_release release;
-  return std::make_shared<PythonStream>(set, std::move(plan), projection, BatchStream::Options{threads, prefetch});
+  return std::make_shared<PythonStream>(set, std::move(plan), projection,
+                                        BatchStream::Options{threads, prefetch, keep_going});
 }
 
+// Integers below 2^63 as an int64 array that owns them.
 template <typename T>
-py::object adopt_vector(std::vector<T> values) {
+py::object adopt_integers(std::vector<T> values) {
+  static_assert(sizeof(T) == sizeof(int64_t));
   auto* const held = new std::vector<T>(std::move(values));
   const py::capsule owner(held, [](void* pointer) { delete static_cast<std::vector<T>*>(pointer); });
-  return py::array_t<T>(static_cast<py::ssize_t>(held->size()), held->data(), owner);
+  return py::array_t<int64_t>(static_cast<py::ssize_t>(held->size()), reinterpret_cast<const int64_t*>(held->data()),
+                              owner);
 }
 
 // (columns, ids, positions, repeats), or None at the end. Waits with the GIL released and looks for signals.
@@ -86,9 +91,8 @@ py::object next(PythonStream& self, double timeout) {
   py::list columns(batch.columns.size());
   for (size_t i = 0; i < batch.columns.size(); ++i)
     columns[i] = whole_column(std::move(batch.columns[i]), self.projection->forms[i]);
-  static_assert(sizeof(int64_t) == sizeof(uint64_t));
-  return py::make_tuple(columns, adopt_vector(std::move(batch.planned.ids)),
-                        adopt_vector(std::move(batch.planned.positions)), batch.planned.repeats);
+  return py::make_tuple(columns, adopt_integers(std::move(batch.planned.ids)),
+                        adopt_integers(std::move(batch.planned.positions)), batch.planned.repeats);
 }
 
 py::dict stats(const PythonStream& self) {
@@ -110,7 +114,7 @@ void register_stream(py::module_& module) {
   py::class_<PythonStream, std::shared_ptr<PythonStream>>(module, "BatchStream")
       .def(py::init(&make_stream), py::kw_only(), py::arg("set"), py::arg("projection"), py::arg("order"),
            py::arg("partition"), py::arg("first"), py::arg("step"), py::arg("selection"), py::arg("threads"),
-           py::arg("prefetch"))
+           py::arg("prefetch"), py::arg("keep_going") = false)
       .def("next", &next, py::arg("timeout"))
       .def(
           "stop", [](PythonStream& self) { self.stream.stop(); }, py::call_guard<py::gil_scoped_release>())

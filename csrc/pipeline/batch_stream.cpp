@@ -32,12 +32,13 @@ struct BatchStream::State {
     bool ready = false;
   };
 
-  State(std::shared_ptr<ShardSet> source, BatchPlan batches, std::vector<uint32_t> read, uint32_t prefetch)
+  State(std::shared_ptr<ShardSet> source, BatchPlan batches, std::vector<uint32_t> read, const Options& options)
       : set(std::move(source)),
         plan(std::move(batches)),
         columns(std::move(read)),
         size(plan.size()),
-        slots(std::max<uint32_t>(1, prefetch)) {}
+        slots(std::max<uint32_t>(1, options.prefetch)),
+        keep_going(options.keep_going) {}
 
   void work(uint32_t number);
   [[nodiscard]] bool claim(uint64_t& index);
@@ -54,6 +55,7 @@ struct BatchStream::State {
   std::condition_variable made;   // the batch being waited for is there, or the stream is stopped
   std::condition_variable taken;  // a slot is free, or the stream is stopped
   std::vector<Slot> slots;        // batch i in slot i % slots.size()
+  const bool keep_going;          // as in Options
   uint64_t claimed = 0;           // batches below are claimed
   uint64_t delivered = 0;         // batches below are delivered
   bool stopped = false;
@@ -70,7 +72,7 @@ struct BatchStream::State {
 BatchStream::BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, std::vector<uint32_t> columns, Options options)
     : generation_(ShardSet::generation()) {
   install_fault_handler();
-  auto state = std::make_unique<State>(std::move(set), std::move(plan), std::move(columns), options.prefetch);
+  auto state = std::make_unique<State>(std::move(set), std::move(plan), std::move(columns), options);
   const uint64_t useful = std::min<uint64_t>({options.threads, state->slots.size(), state->size});
   try {
     for (uint32_t i = 0; i < useful; ++i) state->threads.emplace_back([worked = state.get(), i] { worked->work(i); });
@@ -118,6 +120,14 @@ NextStatus BatchStream::next(FinishedBatch& out, Deadline deadline) {
   }
   if (state.stopped) return NextStatus::kEnd;
   slot.ready = false;
+  if (slot.error && state.keep_going) {
+    const std::exception_ptr error = slot.error;
+    slot.batch = FinishedBatch();
+    ++state.delivered;
+    lock.unlock();
+    state.taken.notify_all();
+    std::rethrow_exception(error);
+  }
   if (slot.error) {
     state.failure = slot.error;
     state.stopped = true;  // later batches are of no use: the threads end

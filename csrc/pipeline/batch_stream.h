@@ -50,7 +50,8 @@ class BatchStream {
  public:
   struct Options {
     uint32_t threads = 1;
-    uint32_t prefetch = 4;  // batches, at least 1
+    uint32_t prefetch = 4;    // batches, at least 1
+    bool keep_going = false;  // after a batch that failed: `next` throws once for it and goes on with the one behind it
   };
 
   BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, std::vector<uint32_t> columns, Options options);

@@ -1,0 +1,396 @@
+"""`ShardLoader`: finished batches from native threads. No worker processes, no pickling, no copies into torch."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastshard import _core
+from fastshard._bad_samples import BadSample, BadSamples
+from fastshard._index import DatasetIndex, read_index
+from fastshard._iteration import Progress
+from fastshard._transforms import Backend, Transforms
+from fastshard.dataset import ShardDataset
+from fastshard.distributed import usable_cpus
+from fastshard.errors import CorruptError, InvalidError, StorageError
+from fastshard.loader_stats import LoaderStats, Totals
+from fastshard.reader import Verify
+
+__all__ = ["LoaderStats", "PipelineOptions", "ShardLoader"]
+
+Batches: TypeAlias = Generator[Any, None, None]
+
+_PREFETCH_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions:
+    """How batches are made ahead.
+
+    Attributes:
+        threads: That gather; None for the usable CPUs divided by LOCAL_WORLD_SIZE, 1 to 8.
+        prefetch: Batches ahead of the consumer; None for as many as are some 64 MiB, 2 to 32.
+        device: Where batches are delivered; None leaves them in main memory.
+        pin_memory: Whether batches lie in page-locked memory.
+        on_bad_sample: "raise", or "replace" by the next good sample of the order (docs/order.md section 10).
+        transform_backend: What runs Python transforms: "threads" or "processes".
+        read_timeout: Seconds after which a batch that does not come raises `TimeoutError`; None waits.
+    """
+
+    threads: int | None = None
+    prefetch: int | None = None
+    device: Any = None
+    pin_memory: bool = False
+    on_bad_sample: Literal["raise", "replace"] = "raise"
+    transform_backend: Backend = "threads"
+    read_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "prefetch"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InvalidError(f"{name}={value!r}: must be an integer of at least 1, or None")
+        if self.on_bad_sample not in ("raise", "replace"):
+            raise InvalidError(f"on_bad_sample={self.on_bad_sample!r}: must be 'raise' or 'replace'")
+        if self.transform_backend not in ("threads", "processes"):
+            raise InvalidError(
+                f"transform_backend={self.transform_backend!r}: must be 'threads' or 'processes'"
+            )
+        if self.read_timeout is not None and not self.read_timeout > 0:
+            raise InvalidError(f"read_timeout={self.read_timeout!r}: must be seconds above 0, or None")
+
+
+class ShardLoader:
+    """An iterable of ready batches, in the place of a DataLoader.
+
+        loader = fs.ShardLoader("train", batch_size=1024, shuffle=True)
+        for epoch in range(3):
+            for batch in loader: ...
+
+    Threads read, check, decompress and gather ahead, in the order of the plan; each batch is a `Batch` of tensors that
+    were never copied. What a batch holds depends on the data set, the seed and the epoch alone. Each iteration is the
+    next epoch; `state_dict` counts what was delivered.
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        *,
+        batch_size: int,
+        shuffle: bool | str = False,
+        seed: int = 0,
+        tail: str = "pad",
+        drop_last: bool = False,
+        columns: Sequence[str] | None = None,
+        cast: Mapping[str, str] | None = None,
+        transform: Callable[..., Any] | None = None,
+        sample_transform: Callable[..., Any] | None = None,
+        transform_backend: Backend = "threads",
+        rank: int | None = None,
+        world_size: int | None = None,
+        replication: int = 1,
+        epoch_size: int | None = None,
+        lanes: int | None = None,
+        fill_null: Mapping[str, Any] | None = None,
+        null_masks: bool = False,
+        lists: Literal["auto", "ragged"] = "auto",
+        tensors: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
+        add: Mapping[str, str] | None = None,
+        verify: Verify = "auto",
+        memory: int | None = None,
+        max_open: int = 1024,
+        threads: int | None = None,
+        prefetch: int | None = None,
+        device: Any = None,
+        pin_memory: bool = False,
+        on_bad_sample: Literal["raise", "replace"] = "raise",
+        read_timeout: float | None = None,
+    ) -> None:
+        """Opens the data set's index; threads start with an iteration.
+
+        Args:
+            path, batch_size, shuffle, seed, tail, drop_last, columns, cast, rank, world_size, replication,
+                epoch_size, lanes, fill_null, null_masks, lists, tensors, add, verify, max_open: As `ShardDataset`.
+            transform: Called with each `Batch` of tensors; what it returns is delivered.
+            sample_transform: Called with each sample, a dict of NumPy values; the dicts, tuples or tensors that it
+                returns are collated. Either may take `rng`, a NumPy generator keyed by (seed, epoch, and the sample's
+                id or the batch's first position): augmentation is the same under any division and after a resume.
+            memory: Budget for decompressed blocks in bytes; None for two windows of the data set.
+            threads, prefetch, device, pin_memory, on_bad_sample, read_timeout, transform_backend: See
+                `PipelineOptions`.
+
+        Raises:
+            InvalidError: An argument that cannot be used.
+            NotFoundError, CorruptError: The data set is not there, or its index is damaged.
+            NullError: Columns with nulls have no form; all are named.
+        """
+        self._options = PipelineOptions(
+            threads=threads,
+            prefetch=prefetch,
+            device=device,
+            pin_memory=pin_memory,
+            on_bad_sample=on_bad_sample,
+            transform_backend=transform_backend,
+            read_timeout=read_timeout,
+        )
+        if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 0):
+            raise InvalidError(f"memory={memory!r}: must be bytes, or None")
+        self._dataset = ShardDataset(
+            path,
+            batch_size=batch_size,
+            batched=True,
+            shuffle=shuffle,
+            seed=seed,
+            tail=tail,
+            drop_last=drop_last,
+            columns=columns,
+            cast=cast,
+            rank=rank,
+            world_size=world_size,
+            replication=replication,
+            epoch_size=epoch_size,
+            lanes=lanes,
+            fill_null=fill_null,
+            null_masks=null_masks,
+            lists=lists,
+            tensors=tensors,
+            add=add,
+            verify=verify,
+            cache_bytes=_cache_bytes(read_index(path)) if memory is None else memory,
+            max_open=max_open,
+        )
+        self._transforms = Transforms.of(transform, sample_transform, seed)
+        self._reader = self._dataset._source.open()
+        self._gather = self._dataset._source.gather()
+        self._progress: Progress | None = None
+        self._bad = BadSamples(self._reader)
+        self._totals = Totals()
+        self._streams: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    # Iterating.
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begins the next epoch, or goes on where a loaded state says."""
+        topology, start = self._dataset._take()
+        plan = self._dataset._source.plan(start, topology)
+        progress = Progress(plan, topology)
+        self._progress = progress
+        self._bad.begin(plan)
+        return self._delivered(progress)
+
+    def _delivered(self, progress: Progress) -> Generator[Any, None, None]:
+        """Hands out batches and counts them: what was made ahead does not count."""
+        batches: Batches = self._made(progress)
+        if self._transforms:
+            batches = self._transforms.ahead(batches, self._threads(), self._options.transform_backend)
+        elif self._options.pin_memory and self._options.device is None:
+            batches = _pinned(batches)
+        if self._options.device is not None:
+            batches = _on_device(batches, self._options.device)
+        try:
+            with closing(batches):
+                for batch in batches:
+                    progress.batches += 1
+                    yield batch
+            progress.finished = True
+        finally:
+            progress.closed = True
+
+    def _made(self, progress: Progress) -> Generator[Any, None, None]:
+        """Batches of the native stream: NumPy where a transform follows, else tensors."""
+        plan = progress.plan
+        order, partition = plan.native()
+        stream = _core.BatchStream(
+            set=self._reader.core,
+            projection=self._reader.plan.native,
+            order=order,
+            partition=partition,
+            first=0,
+            step=1,
+            selection=None,
+            threads=self._threads(),
+            prefetch=self._prefetch(plan.batch_size),
+            keep_going=self._options.on_bad_sample == "replace",
+        )
+        atexit.register(
+            stream.stop
+        )  # an iterator left open must not keep threads running while the process ends
+        timeout = -1.0 if self._options.read_timeout is None else self._options.read_timeout
+        finish, arrays = self._gather.finish, bool(self._transforms)
+        epoch = plan.start.epoch
+        self._streams.add(stream)
+        try:
+            index = 0
+            self._totals.begin()
+            while True:
+                try:
+                    made = stream.next(timeout)
+                except (CorruptError, StorageError) as error:
+                    if self._options.on_bad_sample == "raise":
+                        raise
+                    yield self._bad.replaced(index, error, self._gather, tensors=not self._transforms)
+                    index += 1
+                    continue
+                if made is None:
+                    return
+                columns, ids, positions, repeats = made
+                index += 1
+                batch = finish(
+                    columns, ids, positions, _is_repeat(len(ids), repeats) if repeats else None, epoch
+                )
+                yield batch if arrays else batch.to_torch()
+        finally:
+            stream.stop()
+            atexit.unregister(stream.stop)
+            self._streams.discard(stream)
+            self._totals.add(stream.stats())
+
+    def _threads(self) -> int:
+        return self._options.threads or usable_cpus()
+
+    def _prefetch(self, batch_size: int) -> int:
+        if self._options.prefetch is not None:
+            return self._options.prefetch
+        index = self._reader.index
+        batch_bytes = max(1, batch_size * index.raw_bytes // max(1, index.rows))
+        return max(2, min(32, _PREFETCH_BYTES // batch_bytes))
+
+    # What it is.
+
+    @property
+    def batch_size(self) -> int:
+        """Samples that one rank takes at each step."""
+        size = self._dataset.batch_size
+        assert size is not None
+        return size
+
+    @property
+    def dataset(self) -> ShardDataset:
+        """The data set with its order."""
+        return self._dataset
+
+    @property
+    def bad_samples(self) -> tuple[BadSample, ...]:
+        """What was replaced in this epoch (`on_bad_sample="replace"`)."""
+        return self._bad.found
+
+    def __len__(self) -> int:
+        """Batches of this rank in a whole epoch: as many as an iteration yields."""
+        return len(self._dataset)
+
+    def __repr__(self) -> str:
+        return f"ShardLoader({repr(self._dataset).removeprefix('ShardDataset(')}"
+
+    # Epochs and state.
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iteration that of `epoch`, counted from 0. A loaded position in that epoch stays."""
+        self._dataset.set_epoch(epoch)
+
+    def state_dict(self, num_samples: int | None = None, from_beginning: bool = True) -> dict[str, Any]:
+        """Where the run stands, by the batches that were handed out: a small dict for JSON or a checkpoint.
+
+        It is the same on every rank, and loads under any world size, batch size, threads and kind of loader.
+
+        Args:
+            num_samples: Samples that all ranks together have trained on, for a trainer that counts itself.
+            from_beginning: Whether `num_samples` counts from the beginning of the epoch, or from where this iteration
+                began.
+        """
+        return self._dataset._state_of(self._progress, num_samples, from_beginning)
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_growth: bool = False) -> None:
+        """Makes the next iteration go on where the state was saved; the one after it is the next epoch.
+
+        Raises:
+            StateError: The state is damaged or belongs to other data or another order.
+        """
+        self._dataset.load_state_dict(state, allow_growth=allow_growth)
+        self._progress = None
+
+    def stats(self) -> LoaderStats:
+        """What it did so far, and what limits it."""
+        return self._totals.stats(
+            [stream.stats() for stream in list(self._streams)],
+            self._reader.stats(),
+            engine="mmap",
+            engine_reason="shards are read through mappings",
+            bad_samples=len(self._bad.found),
+            transforms=bool(self._transforms),
+        )
+
+    # Its life.
+
+    def close(self) -> None:
+        """Ends the threads of every iteration and lets go of mappings. A loader that is used again opens again."""
+        for stream in list(self._streams):
+            stream.stop()
+        self._reader.close()
+
+    def __enter__(self) -> ShardLoader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _cache_bytes(index: DatasetIndex) -> int:
+    """Two windows of the data set: what a shuffle by blocks uses again while it moves from one to the next."""
+    window = index.window * index.raw_bytes // max(1, index.rows)
+    return 2 * window + (64 << 20)
+
+
+def _is_repeat(count: int, repeats: int) -> npt.NDArray[np.bool_]:
+    """Marks the last `repeats` of `count` samples."""
+    return np.arange(count) >= count - repeats
+
+
+def _pinned(batches: Batches) -> Batches:
+    try:
+        for batch in batches:
+            yield batch.pin_memory()
+    finally:
+        batches.close()
+
+
+def _on_device(batches: Batches, device: Any) -> Batches:
+    """Each batch on a device; for CUDA copied beside the computation, one batch ahead."""
+    import torch
+
+    target = torch.device(device)
+    try:
+        if target.type != "cuda":
+            for batch in batches:
+                yield batch.to(target)
+            return
+        side: Any = torch.cuda.Stream(target)  # type: ignore[no-untyped-call]
+        ahead: Any = None
+        for batch in batches:
+            with torch.cuda.stream(side):
+                copied = batch.pin_memory().to(target, non_blocking=True)
+                done = side.record_event()
+            if ahead is not None:
+                yield _arrived(*ahead)
+            ahead = (copied, done, batch)  # the source lives until its copy has ended
+        if ahead is not None:
+            yield _arrived(*ahead)
+    finally:
+        batches.close()
+
+
+def _arrived(batch: Any, done: Any, _source: Any) -> Any:
+    """Lets the current stream wait for the copy, and tells the allocator that it uses the tensors."""
+    import torch
+
+    stream = torch.cuda.current_stream()
+    stream.wait_event(done)
+    for tensor in batch.tensors():
+        tensor.record_stream(stream)
+    return batch

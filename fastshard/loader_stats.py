@@ -1,0 +1,112 @@
+"""What a loader did, and what limits it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["LoaderStats", "Totals"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderStats:
+    """What a loader did since it was made. Times in seconds.
+
+    Attributes:
+        batches, samples: Delivered.
+        seconds: From the first request to the last.
+        wait_seconds: Of these the consumer waited for a batch.
+        plan_seconds, gather_seconds, idle_seconds: Of all threads together: computing ids; reading, checking,
+            decompressing and gathering; nothing to do because the consumer was slower.
+        ready: Finished batches not yet delivered.
+        reads: Counters of the reader: shards, blocks and columns opened, checked and decompressed, bytes.
+        engine: Which way bytes come, and `engine_reason`: why that.
+        bad_samples: That were replaced.
+        limit: One sentence that says what limits.
+    """
+
+    batches: int
+    samples: int
+    seconds: float
+    wait_seconds: float
+    plan_seconds: float
+    gather_seconds: float
+    idle_seconds: float
+    ready: int
+    reads: Mapping[str, int]
+    engine: str
+    engine_reason: str
+    bad_samples: int
+    limit: str
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.samples / self.seconds if self.seconds else 0.0
+
+
+class Totals:
+    """Sums over the iterations of one loader."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, int] = {}
+        self._began: float | None = None
+        self._ran = 0.0
+
+    def begin(self) -> None:
+        """An iteration begins."""
+        self._began = time.perf_counter()
+
+    def add(self, stream: Mapping[str, int]) -> None:
+        """An iteration ended with these counters of its stream."""
+        for name, value in stream.items():
+            self._sums[name] = self._sums.get(name, 0) + value
+        if self._began is not None:
+            self._ran += time.perf_counter() - self._began
+            self._began = None
+
+    def stats(
+        self,
+        running: Sequence[Mapping[str, int]],
+        reads: Mapping[str, int],
+        *,
+        engine: str,
+        engine_reason: str,
+        bad_samples: int,
+        transforms: bool,
+    ) -> LoaderStats:
+        """The sums, with the counters of streams that still run."""
+        sums = dict(self._sums)
+        for stream in running:
+            for name, value in stream.items():
+                sums[name] = sums.get(name, 0) + value
+        seconds = self._ran + (time.perf_counter() - self._began if self._began is not None else 0.0)
+        wait = sums.get("wait_ns", 0) / 1e9
+        return LoaderStats(
+            batches=sums.get("batches", 0),
+            samples=sums.get("samples", 0),
+            seconds=seconds,
+            wait_seconds=wait,
+            plan_seconds=sums.get("plan_ns", 0) / 1e9,
+            gather_seconds=sums.get("gather_ns", 0) / 1e9,
+            idle_seconds=sums.get("idle_ns", 0) / 1e9,
+            ready=sum(stream["ready"] for stream in running),
+            reads=dict(reads),
+            engine=engine,
+            engine_reason=engine_reason,
+            bad_samples=bad_samples,
+            limit=_limit(seconds, wait, reads, transforms),
+        )
+
+
+def _limit(seconds: float, wait: float, reads: Mapping[str, int], transforms: bool) -> str:
+    if seconds == 0:
+        return "Nothing was delivered yet."
+    share = wait / seconds
+    if share < 0.1:
+        who = "the transforms or what the program does" if transforms else "what the program does"
+        return f"The consumer limits: {who} between batches takes {1 - share:.0%} of the time, and batches are ready."
+    what = "reading and decompressing" if reads.get("columns_decompressed", 0) else "reading and gathering"
+    return (
+        f"The loader limits: {share:.0%} of the time the consumer waited for {what}; more threads= may help."
+    )
