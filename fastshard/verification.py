@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fastshard import _core
-from fastshard._index import DatasetIndex
+from fastshard._index import ColumnStats, DatasetIndex
 from fastshard.errors import Error
 
 __all__ = ["Fault", "verify"]
@@ -37,13 +37,36 @@ def verify(
     sizes = core.shard_bytes().tolist()
     total = sum(sizes)
     done = 0
+    whole = True
+    found = {field["name"]: ColumnStats(0, 0) for field in core.fields}
     for shard, size in enumerate(sizes):
         path = core.shard_path(shard)
-        faults += [Fault(path, code, message) for code, message in core.verify(shard)]
+        shard_faults, columns = core.verify(shard)
+        faults += [Fault(path, code, message) for code, message in shard_faults]
+        if shard_faults:
+            whole = False
+        else:
+            for name, stats in zip(found, columns, strict=True):
+                found[name] = found[name].merge(ColumnStats(*stats))
         done += size
         if progress is not None:
             progress(done, total)
+    if whole:
+        faults += _statistics_faults(index, found)
     return faults
+
+
+def _statistics_faults(index: DatasetIndex, found: Mapping[str, ColumnStats]) -> list[Fault]:
+    return [
+        Fault(
+            "index.json",
+            "statistics",
+            f"index.json: the statistics of column {name!r} are {index.columns.get(name)}, "
+            f"those of its values {stats}",
+        )
+        for name, stats in found.items()
+        if index.columns.get(name) != stats
+    ]
 
 
 def _table_faults(root: str, index: DatasetIndex) -> list[Fault]:

@@ -1,27 +1,44 @@
 #include "base/fault_guard.h"
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
-#include <mutex>
+
+#include "base/fork.h"
 
 namespace fastshard {
 namespace {
 
 thread_local constinit FaultFrame* current_frame = nullptr;
-struct sigaction previous_action;  // whom to call for a SIGBUS that is not ours; written under the mutex below
+thread_local constinit bool chaining = false;  // who was there before us may call us in turn
+struct sigaction
+    previous_action;  // whom to call for a SIGBUS that is not ours; written by whoever holds the lock below
+
+// Held while a handler is being installed, by generation of forks: 1 + fork_generation(), or 0 where it is free. One
+// that a thread of the parent held during a fork is of an earlier generation, and nobody's.
+std::atomic<uint64_t> installing{0};
 
 void on_bus_error(int signal, siginfo_t* info, void* context) {
-  if (FaultFrame* frame = current_frame; frame != nullptr) {
+  const bool is_sent = info->si_code <= 0;  // by kill or the like, and not because of a load
+  if (FaultFrame* frame = current_frame; frame != nullptr && !is_sent) {
     frame->address = info->si_addr;
     siglongjmp(frame->jump, 1);  // SA_NODEFER: the signal is not blocked, so there is no mask to restore
   }
-  if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
-    previous_action.sa_sigaction(signal, info, context);
-  } else if (previous_action.sa_handler == SIG_DFL || previous_action.sa_handler == SIG_IGN) {
-    // A synchronous SIGBUS cannot be ignored: return to the faulting load with the default action and die there.
+  const struct sigaction& previous = previous_action;
+  const bool is_function =
+      (previous.sa_flags & SA_SIGINFO) != 0 || (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN);
+  if (is_function && !chaining) {
+    chaining = true;
+    if ((previous.sa_flags & SA_SIGINFO) != 0) {
+      previous.sa_sigaction(signal, info, context);
+    } else {
+      previous.sa_handler(signal);
+    }
+    chaining = false;
+  } else if (is_function || !is_sent || previous.sa_handler == SIG_DFL) {
+    // A fault cannot be ignored: returning to the load with the default action ends the process there.
     ::signal(SIGBUS, SIG_DFL);
-  } else {
-    previous_action.sa_handler(signal);
+    if (is_sent) ::raise(SIGBUS);
   }
 }
 
@@ -30,18 +47,23 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
 FaultFrame*& current_fault_frame() noexcept { return current_frame; }
 
 void install_fault_handler() noexcept {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  const uint64_t ours = 1 + fork_generation();
+  uint64_t holder = 0;
+  while (!installing.compare_exchange_weak(holder, ours, std::memory_order_acquire)) {
+    if (holder == ours) holder = 0;  // another thread is at it: wait for its two calls
+  }
   struct sigaction present;
-  if (sigaction(SIGBUS, nullptr, &present) != 0) return;
-  if ((present.sa_flags & SA_SIGINFO) != 0 && present.sa_sigaction == on_bus_error) return;
-  previous_action = present;
-  struct sigaction action;
-  std::memset(&action, 0, sizeof(action));
-  action.sa_sigaction = on_bus_error;
-  action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGBUS, &action, nullptr);
+  if (sigaction(SIGBUS, nullptr, &present) == 0 &&
+      ((present.sa_flags & SA_SIGINFO) == 0 || present.sa_sigaction != on_bus_error)) {
+    previous_action = present;
+    struct sigaction action;
+    std::memset(&action, 0, sizeof(action));
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, nullptr);
+  }
+  installing.store(0, std::memory_order_release);
 }
 
 }  // namespace fastshard

@@ -5,10 +5,11 @@
 #include "base/fault_guard.h"
 #include "base/hash.h"
 #include "bindings/arrays.h"
+#include "bindings/column_stats.h"
 #include "bindings/register.h"
-#include "io/mapped_file.h"
 #include "ipc/fault.h"
 #include "pipeline/file_index.h"
+#include "pipeline/guarded_file.h"
 
 namespace py = pybind11;
 
@@ -47,17 +48,6 @@ py::array_t<uint64_t> column_hashes(const FileIndex& index) {
   return array;
 }
 
-py::object length_or_none(int64_t length) { return length < 0 ? py::object(py::none()) : py::object(py::int_(length)); }
-
-py::list column_stats(const FileIndex& index) {
-  py::list stats;
-  for (const pipeline::ColumnStats& column : index.columns) {
-    stats.append(py::make_tuple(column.null_count, column.child_null_count, length_or_none(column.min_length),
-                                length_or_none(column.max_length)));
-  }
-  return stats;
-}
-
 }  // namespace
 
 void register_ipc(py::module_& module) {
@@ -78,10 +68,7 @@ void register_ipc(py::module_& module) {
         {
           const py::gil_scoped_release release;
           install_fault_handler();
-          const io::MappedFile file(path, file_name(path), io::Access::kSequential);
-          if (!run_guarded([&] { hash = xxh3_128(file.bytes()); })) {
-            throw Error(ErrorKind::kIo, file_name(path) + ": cannot read the file: it shrank or its device failed");
-          }
+          hash = pipeline::GuardedFile(path, file_name(path), io::Access::kSequential).hash_all();
         }
         return to_bytes(hash);
       },
@@ -117,7 +104,7 @@ void register_ipc(py::module_& module) {
                                return per_block<uint64_t>(self, [](const IndexedBlock& b) { return b.metadata_hash; });
                              })
       .def_property_readonly("column_hashes", &column_hashes)
-      .def_property_readonly("columns", &column_stats);
+      .def_property_readonly("columns", [](const FileIndex& self) { return column_stats(self.columns); });
 
   module.def(
       "index_file",

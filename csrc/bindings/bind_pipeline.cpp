@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/fault_guard.h"
 #include "bindings/arrays.h"
+#include "bindings/column_stats.h"
 #include "bindings/forms.h"
 #include "bindings/register.h"
 #include "bindings/sampler.h"
@@ -192,16 +193,18 @@ void register_pipeline(py::module_& module) {
           [](ShardSet& self, size_t shard) {
             if (shard >= self.table().size())
               throw Error(ErrorKind::kOutOfRange, "there is no shard " + std::to_string(shard));
-            std::vector<pipeline::ShardFault> faults;
+            pipeline::ShardReport report;
             {
               const py::gil_scoped_release release;
-              faults = self.verify(shard);
+              report = self.verify(shard);
             }
-            py::list list;
-            for (const pipeline::ShardFault& fault : faults) list.append(py::make_tuple(fault.code, fault.message));
-            return list;
+            py::list faults;
+            for (const pipeline::ShardFault& fault : report.faults)
+              faults.append(py::make_tuple(fault.code, fault.message));
+            return py::make_tuple(std::move(faults), column_stats(report.columns));
           },
-          py::arg("shard"), "Every fault of a shard as (code, one line of text).")
+          py::arg("shard"),
+          "Every fault of a shard as (code, one line of text), and what it adds to the statistics of each column.")
       .def(
           "check",
           [](ShardSet& self, size_t shard, const std::vector<uint32_t>& columns) {

@@ -11,18 +11,12 @@ namespace {
 
 const char* class_name(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kCorrupt:
-      return "CorruptError";
-    case ErrorKind::kUnsupported:
-      return "UnsupportedError";
-    case ErrorKind::kIo:
-      return "StorageError";
-    case ErrorKind::kNotFound:
-      return "NotFoundError";
-    case ErrorKind::kInvalid:
-      return "InvalidError";
-    case ErrorKind::kOutOfRange:
-      return "OutOfRangeError";
+    case ErrorKind::kCorrupt: return "CorruptError";
+    case ErrorKind::kUnsupported: return "UnsupportedError";
+    case ErrorKind::kIo: return "StorageError";
+    case ErrorKind::kNotFound: return "NotFoundError";
+    case ErrorKind::kInvalid: return "InvalidError";
+    case ErrorKind::kOutOfRange: return "OutOfRangeError";
   }
   return "Error";
 }
@@ -33,7 +27,10 @@ void set_python_error(const Error& error) {
   // The classes live in fastshard/errors.py, so that they read and pickle as ordinary Python.
   try {
     py::object type = py::module_::import("fastshard.errors").attr(class_name(error.kind()));
-    py::object value = type(error.what());
+    // What comes from a file may not be UTF-8.
+    const std::string_view text = error.what();
+    py::object value = type(py::reinterpret_steal<py::object>(
+        PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "replace")));
     value.attr("code") = error.code();
     PyErr_SetObject(type.ptr(), value.ptr());
   } catch (py::error_already_set& failure) {

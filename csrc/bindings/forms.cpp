@@ -281,39 +281,26 @@ void check_array_shape(const Form& form, const Field& field) {
 
 int numpy_type(const Field& field) {
   switch (field.type) {
-    case Type::kBool:
-      return NPY_BOOL;
-    case Type::kInt8:
-      return NPY_INT8;
-    case Type::kInt16:
-      return NPY_INT16;
+    case Type::kBool: return NPY_BOOL;
+    case Type::kInt8: return NPY_INT8;
+    case Type::kInt16: return NPY_INT16;
     case Type::kInt32:
     case Type::kDate32:
     case Type::kTime32:
-    case Type::kIntervalMonths:
-      return NPY_INT32;
+    case Type::kIntervalMonths: return NPY_INT32;
     case Type::kInt64:
     case Type::kDate64:
     case Type::kTime64:
     case Type::kTimestamp:
-    case Type::kDuration:
-      return NPY_INT64;
-    case Type::kUInt8:
-      return NPY_UINT8;
-    case Type::kUInt16:
-      return NPY_UINT16;
-    case Type::kUInt32:
-      return NPY_UINT32;
-    case Type::kUInt64:
-      return NPY_UINT64;
-    case Type::kHalf:
-      return NPY_HALF;
-    case Type::kFloat:
-      return NPY_FLOAT;
-    case Type::kDouble:
-      return NPY_DOUBLE;
-    default:
-      return NPY_VOID;
+    case Type::kDuration: return NPY_INT64;
+    case Type::kUInt8: return NPY_UINT8;
+    case Type::kUInt16: return NPY_UINT16;
+    case Type::kUInt32: return NPY_UINT32;
+    case Type::kUInt64: return NPY_UINT64;
+    case Type::kHalf: return NPY_HALF;
+    case Type::kFloat: return NPY_FLOAT;
+    case Type::kDouble: return NPY_DOUBLE;
+    default: return NPY_VOID;
   }
 }
 
@@ -363,39 +350,30 @@ Form parse_form(const py::handle& spec, const Field& field) {
 
 py::object whole_column(Column column, const Form& form) {
   switch (form.kind) {
-    case FormKind::kArray:
-      return whole_array(std::move(column), form);
-    case FormKind::kRagged:
-      return whole_ragged(std::move(column), form);
-    case FormKind::kTensors:
-      return whole_tensors(std::move(column), form);
-    case FormKind::kStruct:
-      return whole_struct(std::move(column), form);
+    case FormKind::kArray: return whole_array(std::move(column), form);
+    case FormKind::kRagged: return whole_ragged(std::move(column), form);
+    case FormKind::kTensors: return whole_tensors(std::move(column), form);
+    case FormKind::kStruct: return whole_struct(std::move(column), form);
     case FormKind::kText:
     case FormKind::kBytes:
-    case FormKind::kObject:
-      break;
+    case FormKind::kObject: break;
   }
   return whole_list(column, form);
 }
 
 py::object one_value(const Column& column, int64_t row, const Form& form) {
   switch (form.kind) {
-    case FormKind::kArray:
-      return one_array(column, row, form);
+    case FormKind::kArray: return one_array(column, row, form);
     case FormKind::kRagged: {
       if (!column.is_valid(row)) return py::none();
       const int64_t size = column.size(row);
       return copied_values(column.children[0], column.begin(row), size, form, {static_cast<npy_intp>(size)});
     }
-    case FormKind::kTensors:
-      return one_tensor(column, row, form);
-    case FormKind::kStruct:
-      return one_struct(column, row, form);
+    case FormKind::kTensors: return one_tensor(column, row, form);
+    case FormKind::kStruct: return one_struct(column, row, form);
     case FormKind::kText:
     case FormKind::kBytes:
-    case FormKind::kObject:
-      break;
+    case FormKind::kObject: break;
   }
   return plain_value(column, row);
 }

@@ -90,42 +90,28 @@ py::object interval_value(const Column& column, int64_t row) {
 py::object fixed_value(const Column& column, int64_t row) {
   const std::byte* const at = column.data.data() + row * column.field->byte_width;
   switch (column.field->type) {
-    case Type::kInt8:
-      return py::int_(load<int8_t>(at));
-    case Type::kInt16:
-      return py::int_(load<int16_t>(at));
+    case Type::kInt8: return py::int_(load<int8_t>(at));
+    case Type::kInt16: return py::int_(load<int16_t>(at));
     case Type::kInt32:
     case Type::kDate32:
     case Type::kTime32:
-    case Type::kIntervalMonths:
-      return py::int_(load<int32_t>(at));
+    case Type::kIntervalMonths: return py::int_(load<int32_t>(at));
     case Type::kInt64:
     case Type::kDate64:
     case Type::kTime64:
     case Type::kTimestamp:
-    case Type::kDuration:
-      return py::int_(load<int64_t>(at));
-    case Type::kUInt8:
-      return py::int_(load<uint8_t>(at));
-    case Type::kUInt16:
-      return py::int_(load<uint16_t>(at));
-    case Type::kUInt32:
-      return py::int_(load<uint32_t>(at));
-    case Type::kUInt64:
-      return py::int_(load<uint64_t>(at));
-    case Type::kHalf:
-      return py::float_(half_to_double(load<uint16_t>(at)));
-    case Type::kFloat:
-      return py::float_(static_cast<double>(load<float>(at)));
-    case Type::kDouble:
-      return py::float_(load<double>(at));
-    case Type::kDecimal:
-      return decimal_value(column, row);
+    case Type::kDuration: return py::int_(load<int64_t>(at));
+    case Type::kUInt8: return py::int_(load<uint8_t>(at));
+    case Type::kUInt16: return py::int_(load<uint16_t>(at));
+    case Type::kUInt32: return py::int_(load<uint32_t>(at));
+    case Type::kUInt64: return py::int_(load<uint64_t>(at));
+    case Type::kHalf: return py::float_(half_to_double(load<uint16_t>(at)));
+    case Type::kFloat: return py::float_(static_cast<double>(load<float>(at)));
+    case Type::kDouble: return py::float_(load<double>(at));
+    case Type::kDecimal: return decimal_value(column, row);
     case Type::kIntervalDayTime:
-    case Type::kIntervalMonthDayNano:
-      return interval_value(column, row);
-    default:
-      return checked(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(at), column.field->byte_width));
+    case Type::kIntervalMonthDayNano: return interval_value(column, row);
+    default: return checked(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(at), column.field->byte_width));
   }
 }
 
@@ -169,16 +155,12 @@ py::object struct_value(const Column& column, int64_t row) {
 py::object plain_value(const Column& column, int64_t row) {
   if (!column.is_valid(row)) return py::none();
   switch (column.field->layout) {
-    case Layout::kNull:
-      return py::none();
-    case Layout::kBits:
-      return py::bool_(column.data.data()[row] != std::byte{0});
-    case Layout::kFixed:
-      return fixed_value(column, row);
+    case Layout::kNull: return py::none();
+    case Layout::kBits: return py::bool_(column.data.data()[row] != std::byte{0});
+    case Layout::kFixed: return fixed_value(column, row);
     case Layout::kBinary32:
     case Layout::kBinary64:
-    case Layout::kBinaryView:
-      return characters(column, row);
+    case Layout::kBinaryView: return characters(column, row);
     case Layout::kList32:
     case Layout::kList64:
     case Layout::kListView32:
@@ -187,8 +169,7 @@ py::object plain_value(const Column& column, int64_t row) {
       return list_value(column.children[0], column.begin(row), column.size(row));
     case Layout::kFixedList:
       return list_value(column.children[0], row * column.field->list_size, column.field->list_size);
-    case Layout::kStruct:
-      return struct_value(column, row);
+    case Layout::kStruct: return struct_value(column, row);
   }
   return py::none();
 }

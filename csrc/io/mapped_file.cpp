@@ -37,20 +37,37 @@ class Descriptor {
 int open_retrying(const std::string& path) {
   int fd = -1;
   do {
-    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe of that name must not make us wait
   } while (fd < 0 && errno == EINTR);
   return fd;
 }
 
-}  // namespace
-
-MappedFile::MappedFile(const std::string& path, const std::string& name, Access access) {
-  const Descriptor descriptor(open_retrying(path));
+size_t size_of(const Descriptor& descriptor, const std::string& name) {
   if (descriptor.get() < 0) fail(name, "open the file", errno);
   struct stat status;
   if (::fstat(descriptor.get(), &status) != 0) fail(name, "stat the file", errno);
   if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::kIo, name + ": not a regular file");
-  const auto size = static_cast<size_t>(status.st_size);
+  return static_cast<size_t>(status.st_size);
+}
+
+}  // namespace
+
+std::vector<std::byte> read_file(const std::string& path, const std::string& name) {
+  const Descriptor descriptor(open_retrying(path));
+  std::vector<std::byte> bytes(size_of(descriptor, name));
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t count = ::read(descriptor.get(), bytes.data() + done, bytes.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(name, "read the file", errno);
+    if (count == 0) throw Error(ErrorKind::kIo, "vanished", name + ": the file became shorter while it was read");
+    done += static_cast<size_t>(count);
+  }
+  return bytes;
+}
+
+MappedFile::MappedFile(const std::string& path, const std::string& name, Access access) {
+  const Descriptor descriptor(open_retrying(path));
+  const size_t size = size_of(descriptor, name);
   if (size == 0) return;  // an empty mapping is not allowed; an empty span is what it would show
   void* const at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor.get(), 0);
   if (at == MAP_FAILED) fail(name, "map the file", errno);
@@ -75,11 +92,6 @@ void MappedFile::release(size_t offset, size_t length) const noexcept {
   const size_t begin = (offset + page - 1) / page * page;
   const size_t end = std::min(offset + length, bytes_.size()) / page * page;
   if (begin < end) ::madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED);
-}
-
-bool MappedFile::contains(const void* address) const noexcept {
-  const auto* at = static_cast<const std::byte*>(address);
-  return at >= bytes_.data() && at < bytes_.data() + bytes_.size();
 }
 
 void MappedFile::unmap() noexcept {

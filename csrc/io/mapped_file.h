@@ -1,11 +1,16 @@
-// A file mapped read-only. The descriptor is closed at once, so open mappings cost no descriptors.
+// Files of a data set: read whole, or mapped read-only. A mapping's descriptor is closed at once, so open mappings cost
+// no descriptors.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 
 namespace fastshard::io {
+
+// The whole file, in memory of our own. Throws as `MappedFile` does.
+[[nodiscard]] std::vector<std::byte> read_file(const std::string& path, const std::string& name);
 
 enum class Access { kRandom, kSequential };
 
@@ -24,7 +29,6 @@ class MappedFile {
   // Gives pages of [offset, offset + length) back to the page cache: what was read once and is done with costs no
   // memory.
   void release(size_t offset, size_t length) const noexcept;
-  [[nodiscard]] bool contains(const void* address) const noexcept;
 
  private:
   void unmap() noexcept;

@@ -25,38 +25,17 @@ class Loader {
     if (field.layout == Layout::kNull) return view;
     take_validity(view);
     switch (field.layout) {
-      case Layout::kNull:
-        break;
-      case Layout::kBits:
-        view.values = sized(view, take(), bytes_for_bits(view.length), "values");
-        break;
-      case Layout::kFixed:
-        view.values = sized(view, take(), product(view, field.byte_width), "values");
-        break;
-      case Layout::kBinary32:
-        take_offsets(view, 4, 1), take_characters(view);
-        break;
-      case Layout::kBinary64:
-        take_offsets(view, 8, 1), take_characters(view);
-        break;
-      case Layout::kBinaryView:
-        take_views(view);
-        break;
-      case Layout::kList32:
-        take_offsets(view, 4, 1), take_child(view);
-        break;
-      case Layout::kList64:
-        take_offsets(view, 8, 1), take_child(view);
-        break;
-      case Layout::kListView32:
-        take_offsets(view, 4, 0), take_sizes(view, 4), take_child(view);
-        break;
-      case Layout::kListView64:
-        take_offsets(view, 8, 0), take_sizes(view, 8), take_child(view);
-        break;
-      case Layout::kFixedList:
-        take_child(view), check_child(view, 0, product(view, field.list_size));
-        break;
+      case Layout::kNull: break;
+      case Layout::kBits: view.values = sized(view, take(), bytes_for_bits(view.length), "values"); break;
+      case Layout::kFixed: view.values = sized(view, take(), product(view, field.byte_width), "values"); break;
+      case Layout::kBinary32: take_offsets(view, 4, 1), take_characters(view); break;
+      case Layout::kBinary64: take_offsets(view, 8, 1), take_characters(view); break;
+      case Layout::kBinaryView: take_views(view); break;
+      case Layout::kList32: take_offsets(view, 4, 1), take_child(view); break;
+      case Layout::kList64: take_offsets(view, 8, 1), take_child(view); break;
+      case Layout::kListView32: take_offsets(view, 4, 0), take_sizes(view, 4), take_child(view); break;
+      case Layout::kListView64: take_offsets(view, 8, 0), take_sizes(view, 8), take_child(view); break;
+      case Layout::kFixedList: take_child(view), check_child(view, 0, product(view, field.list_size)); break;
       case Layout::kStruct:
         for (size_t i = 0; i < field.children.size(); ++i) {
           view.children.push_back(load_field(field.children[i]));
@@ -203,8 +182,7 @@ void check_values(const ArrayView& view) {
         check_range(view, row, view.children[0].length, range);
       }
       break;
-    default:
-      break;
+    default: break;
   }
   for (const ArrayView& child : view.children) check_values(child);
 }

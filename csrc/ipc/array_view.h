@@ -57,8 +57,7 @@ struct ValueRange {
       begin = load<int64_t>(view.offsets + row * 8);
       if (__builtin_add_overflow(begin, load<int64_t>(view.sizes + row * 8), &end)) return false;
       break;
-    default:
-      return false;
+    default: return false;
   }
   range = {begin, end - begin};
   return 0 <= begin && begin <= end && end <= limit;

@@ -89,6 +89,7 @@ int64_t uncompressed_length(ByteSpan compressed, Compression compression) {
   const ByteSpan frame = compressed.subspan(8);
   if (length == -1) return static_cast<int64_t>(frame.size());
   if (length < 0) fail(Fault::kCompressedLength, "a compressed buffer's length prefix is " + std::to_string(length));
+  if (frame.empty() && length == 0) return 0;
   if (compression == Compression::kZstd) {
     const unsigned long long content = ZSTD_getFrameContentSize(frame.data(), frame.size());
     if (content != ZSTD_CONTENTSIZE_UNKNOWN && content != ZSTD_CONTENTSIZE_ERROR &&
@@ -114,6 +115,7 @@ Storage decompress(ByteSpan compressed, Compression compression) {
     fail(Fault::kCompressedLength,
          "there is no memory for the " + std::to_string(length) + " bytes that a buffer says it holds");
   }
+  if (frame.empty() && length == 0) return storage;  // some writers leave out the frame of nothing
   if (load<int64_t>(compressed.data()) == -1) {
     if (!frame.empty()) std::memcpy(storage.data(), frame.data(), frame.size());
   } else if (compression == Compression::kLz4) {

@@ -18,6 +18,7 @@ constexpr std::array kNames{
     Named{Fault::kFlatbuffer, "flatbuffer"},
     Named{Fault::kMetadataVersion, "metadata_version"},
     Named{Fault::kSchemaMissing, "schema_missing"},
+    Named{Fault::kSchemaDiffers, "schema_differs"},
     Named{Fault::kSchemaType, "schema_type"},
     Named{Fault::kSchemaDepth, "schema_depth"},
     Named{Fault::kSchemaChildren, "schema_children"},

@@ -16,6 +16,7 @@ enum class Fault {
   kFlatbuffer,
   kMetadataVersion,
   kSchemaMissing,
+  kSchemaDiffers,
   kSchemaType,
   kSchemaDepth,
   kSchemaChildren,

@@ -1,6 +1,8 @@
 #include "ipc/file.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ipc/fault.h"
 
@@ -16,35 +18,78 @@ bool has_magic(ByteSpan bytes) {
   return bytes.size() >= kMagicBytes && std::memcmp(bytes.data(), kMagic, kMagicBytes) == 0;
 }
 
+// The start of `file`, up to `length` bytes of it.
+std::vector<std::byte> head(const ByteSource& file, uint64_t length) {
+  return file.read(0, std::min(length, file.size()));
+}
+
 [[noreturn]] void refuse_dictionaries() {
   throw Error(
       ErrorKind::kUnsupported, "dictionary",
       "the file holds dictionary batches, which are not read in place; run \"fastshard convert\" on the source");
 }
 
-Message schema_message_at(ByteSpan file, size_t offset) {
-  const Message message = parse_message(file.subspan(offset));
+// Files that are often taken for Arrow's.
+void refuse_strangers(ByteSpan lead) {
+  const auto begins_with = [&](const char* magic) { return std::memcmp(lead.data(), magic, 4) == 0; };
+  if (lead.size() < 4) return;
+  for (const auto& [magic, what] : {std::pair("PAR1", "a Parquet file"), std::pair("FEA1", "a Feather V1 file")}) {
+    if (begins_with(magic)) {
+      throw Error(ErrorKind::kUnsupported, "not_arrow",
+                  std::string("it is ") + what + ", not Arrow IPC; run \"fastshard convert\" on it");
+    }
+  }
+}
+
+// The encapsulated metadata at `offset`, as far as they lie below `end`.
+std::vector<std::byte> metadata_at(const ByteSource& file, uint64_t offset, uint64_t end) {
+  const std::vector<std::byte> prefix = file.read(offset, std::min<uint64_t>(kPrefixBytes, end - offset));
+  const uint64_t length = encapsulated_bytes(prefix);
+  return length <= prefix.size() ? prefix : file.read(offset, std::min(length, end - offset));
+}
+
+Message schema_message(ByteSpan metadata, uint64_t offset) {
+  const Message message = parse_message(metadata);
   if (message.flatbuffer.empty())
     fail(Fault::kSchemaMissing, "there is no schema message at " + std::to_string(offset));
   return message;
 }
 
-Outline parse_file(ByteSpan file) {
+// The leading schema is what an index keeps, the footer's is what most readers use.
+void compare_schemas(const Schema& leading, const Schema& footer) {
+  if (leading.fields.size() != footer.fields.size()) {
+    fail(Fault::kSchemaDiffers, "the leading schema has " + std::to_string(leading.fields.size()) +
+                                    " columns, the footer's " + std::to_string(footer.fields.size()));
+  }
+  for (size_t i = 0; i < leading.fields.size(); ++i) {
+    const Field& first = leading.fields[i];
+    const Field& second = footer.fields[i];
+    if (first.name != second.name || !first.same_type(second)) {
+      fail(Fault::kSchemaDiffers, "column " + std::to_string(i) + " is '" + first.name + "' " + first.type_name() +
+                                      " in the leading schema and '" + second.name + "' " + second.type_name() +
+                                      " in the footer's");
+    }
+  }
+}
+
+Outline parse_file(const ByteSource& file) {
   if (file.size() < kLeadBytes + kMagicBytes + 4) {
     fail(Fault::kFileTooShort, "an Arrow IPC file has at least 18 bytes, found " + std::to_string(file.size()));
   }
-  if (!has_magic(file)) fail(Fault::kFileMagic, "the file does not begin with ARROW1");
-  if (!has_magic(file.subspan(file.size() - kMagicBytes))) {
+  if (!has_magic(head(file, kLeadBytes))) fail(Fault::kFileMagic, "the file does not begin with ARROW1");
+  const uint64_t footer_end = file.size() - kMagicBytes - 4;
+  const std::vector<std::byte> tail = file.read(footer_end, kMagicBytes + 4);
+  if (!has_magic(ByteSpan(tail).subspan(4))) {
     fail(Fault::kFileMagic, "the file does not end with ARROW1: it was cut short, or is not an Arrow IPC file");
   }
-  const size_t footer_end = file.size() - kMagicBytes - 4;
-  const auto footer_bytes = load<int32_t>(file.data() + footer_end);
-  if (footer_bytes <= 0 || static_cast<size_t>(footer_bytes) > footer_end - kLeadBytes) {
+  const auto footer_bytes = load<int32_t>(tail.data());
+  if (footer_bytes <= 0 || static_cast<uint64_t>(footer_bytes) > footer_end - kLeadBytes) {
     fail(Fault::kFooterLength, "the footer says it has " + std::to_string(footer_bytes) + " bytes, the file has " +
                                    std::to_string(file.size()));
   }
-  const size_t footer_begin = footer_end - static_cast<size_t>(footer_bytes);
-  const FlatTable footer = FlatTable::root(file.subspan(footer_begin, static_cast<size_t>(footer_bytes)));
+  const uint64_t footer_begin = footer_end - static_cast<uint64_t>(footer_bytes);
+  const std::vector<std::byte> footer_copy = file.read(footer_begin, static_cast<uint64_t>(footer_bytes));
+  const FlatTable footer = FlatTable::root(footer_copy);
   if (const int16_t version = footer.scalar<int16_t>(0, 0); version != 3 && version != 4) {
     fail(Fault::kMetadataVersion,
          "the footer's metadata version V" + std::to_string(version + 1) + " is neither V4 nor V5");
@@ -56,12 +101,9 @@ Outline parse_file(ByteSpan file) {
   Outline outline;
   outline.kind = FileKind::kFile;
   outline.schema = parse_schema(*schema);
-  const Message first = schema_message_at(file.first(footer_begin), kLeadBytes);
-  const Schema leading = parse_schema(message_header(first.flatbuffer, MessageKind::kSchema));
-  if (leading.fields.size() != outline.schema.fields.size()) {
-    fail(Fault::kSchemaMissing, "the leading schema and the footer's differ");
-  }
-  outline.schema_message = file.subspan(kLeadBytes, static_cast<size_t>(first.metadata_bytes));
+  outline.schema_message = metadata_at(file, kLeadBytes, footer_begin);
+  const Message first = schema_message(outline.schema_message, kLeadBytes);
+  compare_schemas(parse_schema(message_header(first.flatbuffer, MessageKind::kSchema)), outline.schema);
   const FlatVector blocks = footer.vector(3, kBlockStruct);
   outline.blocks.reserve(blocks.size());
   for (uint32_t i = 0; i < blocks.size(); ++i) {
@@ -80,65 +122,53 @@ Outline parse_file(ByteSpan file) {
   return outline;
 }
 
-Outline parse_stream(ByteSpan file) {
+Outline parse_stream(const ByteSource& file) {
   Outline outline;
   outline.kind = FileKind::kStream;
-  const Message first = schema_message_at(file, 0);
+  outline.schema_message = metadata_at(file, 0, file.size());
+  const Message first = schema_message(outline.schema_message, 0);
   outline.schema = parse_schema(message_header(first.flatbuffer, MessageKind::kSchema));
-  outline.schema_message = file.first(static_cast<size_t>(first.metadata_bytes));
-  auto offset = static_cast<size_t>(first.metadata_bytes);
+  auto offset = static_cast<uint64_t>(first.metadata_bytes);
   while (offset < file.size()) {  // a stream may end without its end marker
-    const Message message = parse_message(file.subspan(offset));
+    const std::vector<std::byte> metadata = metadata_at(file, offset, file.size());
+    const Message message = parse_message(metadata);
     if (message.flatbuffer.empty()) break;
     if (message.kind == MessageKind::kDictionaryBatch) refuse_dictionaries();
     if (message.kind != MessageKind::kRecordBatch) fail(Fault::kMessageKind, "a second schema in the stream");
-    const BlockExtent block{static_cast<int64_t>(offset), message.metadata_bytes, message.body_bytes};
-    const auto body = offset + static_cast<size_t>(message.metadata_bytes);
+    const uint64_t body = offset + static_cast<uint64_t>(message.metadata_bytes);
     if (!range_fits(body, static_cast<uint64_t>(message.body_bytes), file.size())) {
       fail(Fault::kBodyBounds, "the body at " + std::to_string(body) + " of " + std::to_string(message.body_bytes) +
                                    " bytes goes beyond the stream's end at " + std::to_string(file.size()));
     }
-    outline.blocks.push_back(block);
-    offset = body + static_cast<size_t>(message.body_bytes);
+    outline.blocks.push_back({static_cast<int64_t>(offset), message.metadata_bytes, message.body_bytes});
+    offset = body + static_cast<uint64_t>(message.body_bytes);
   }
   return outline;
 }
 
 }  // namespace
 
-Outline parse_outline(ByteSpan file, FileKind kind) {
-  if (kind == FileKind::kAuto) kind = has_magic(file) ? FileKind::kFile : FileKind::kStream;
+Outline parse_outline(const ByteSource& file, FileKind kind) {
+  const std::vector<std::byte> lead = head(file, kLeadBytes);
+  refuse_strangers(lead);
+  if (kind == FileKind::kAuto) kind = has_magic(lead) ? FileKind::kFile : FileKind::kStream;
   return kind == FileKind::kFile ? parse_file(file) : parse_stream(file);
 }
 
 Schema parse_schema_message(ByteSpan encapsulated) {
-  const Message message = parse_message(encapsulated);
-  if (message.flatbuffer.empty()) fail(Fault::kSchemaMissing, "the schema message is empty");
+  const Message message = schema_message(encapsulated, 0);
   return parse_schema(message_header(message.flatbuffer, MessageKind::kSchema));
 }
 
-BatchLayout parse_block(ByteSpan file, const BlockExtent& extent, const Schema& schema) {
-  if (extent.offset < 0 || extent.metadata_bytes < 0 || extent.body_bytes < 0 ||
-      !range_fits(static_cast<uint64_t>(extent.offset), static_cast<uint64_t>(extent.metadata_bytes), file.size()) ||
-      !range_fits(static_cast<uint64_t>(extent.offset) + static_cast<uint64_t>(extent.metadata_bytes),
-                  static_cast<uint64_t>(extent.body_bytes), file.size())) {
-    fail(Fault::kMessageBounds, "a block at " + std::to_string(extent.offset) + " of " +
-                                    std::to_string(extent.metadata_bytes) + " + " + std::to_string(extent.body_bytes) +
-                                    " bytes lies outside the file of " + std::to_string(file.size()));
-  }
-  const Message message =
-      parse_message(file.subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.metadata_bytes)));
+BatchLayout parse_block(ByteSpan metadata, int64_t body_bytes, const Schema& schema) {
+  const Message message = parse_message(metadata);
   if (message.flatbuffer.empty())
     fail(Fault::kMessageKind, "an end-of-stream marker where a record batch was expected");
-  if (message.metadata_bytes > extent.metadata_bytes) {
-    fail(Fault::kMessageBounds,
-         "a block's metadata is longer than the " + std::to_string(extent.metadata_bytes) + " bytes it is given");
+  if (message.body_bytes > body_bytes) {
+    fail(Fault::kBodyBounds, "a body of " + std::to_string(message.body_bytes) + " bytes, which has " +
+                                 std::to_string(body_bytes) + " bytes of room");
   }
-  if (message.body_bytes > extent.body_bytes) {
-    fail(Fault::kBodyBounds, "a block's body of " + std::to_string(message.body_bytes) + " bytes is longer than the " +
-                                 std::to_string(extent.body_bytes) + " bytes it is given");
-  }
-  return parse_batch(message.flatbuffer, extent.body_bytes, schema);
+  return parse_batch(message.flatbuffer, body_bytes, schema);
 }
 
 }  // namespace fastshard::ipc

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "ipc/byte_source.h"
 #include "ipc/message.h"
 #include "ipc/schema.h"
 
@@ -14,6 +15,7 @@ struct BlockExtent {
   int64_t offset = 0;          // of the encapsulated message
   int64_t metadata_bytes = 0;  // to the body
   int64_t body_bytes = 0;
+  bool operator==(const BlockExtent&) const = default;
 };
 
 enum class FileKind { kAuto, kFile, kStream };
@@ -21,17 +23,18 @@ enum class FileKind { kAuto, kFile, kStream };
 struct Outline {
   FileKind kind = FileKind::kFile;
   Schema schema;
-  ByteSpan schema_message;  // encapsulated; points into the file
+  std::vector<std::byte> schema_message;  // encapsulated
   std::vector<BlockExtent> blocks;
 };
 
-// `kAuto` tells a file by its leading magic. Every block lies inside `file`.
-[[nodiscard]] Outline parse_outline(ByteSpan file, FileKind kind);
+// `kAuto` tells a file by its leading magic. Every block lies inside `file`. Reads metadata alone.
+[[nodiscard]] Outline parse_outline(const ByteSource& file, FileKind kind);
 
 // A schema message alone, as index.json holds it.
 [[nodiscard]] Schema parse_schema_message(ByteSpan encapsulated);
 
-// The record batch at `extent`, checked against it and the schema.
-[[nodiscard]] BatchLayout parse_block(ByteSpan file, const BlockExtent& extent, const Schema& schema);
+// The record batch whose encapsulated metadata are `metadata` and whose body has `body_bytes` bytes, checked against
+// both and the schema.
+[[nodiscard]] BatchLayout parse_block(ByteSpan metadata, int64_t body_bytes, const Schema& schema);
 
 }  // namespace fastshard::ipc

@@ -1,6 +1,7 @@
 #include "ipc/message.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "ipc/fault.h"
 
@@ -34,24 +35,17 @@ class Walker {
   void visit(const Field& field) {
     ++nodes_;
     switch (field.layout) {
-      case Layout::kNull:
-        break;
+      case Layout::kNull: break;
       case Layout::kBits:
       case Layout::kFixed:
       case Layout::kList32:
-      case Layout::kList64:
-        buffers_ += 2;
-        break;
+      case Layout::kList64: buffers_ += 2; break;
       case Layout::kBinary32:
       case Layout::kBinary64:
       case Layout::kListView32:
-      case Layout::kListView64:
-        buffers_ += 3;
-        break;
+      case Layout::kListView64: buffers_ += 3; break;
       case Layout::kFixedList:
-      case Layout::kStruct:
-        buffers_ += 1;
-        break;
+      case Layout::kStruct: buffers_ += 1; break;
       case Layout::kBinaryView: {
         const auto index = static_cast<uint32_t>(layout_.variadic_counts.size());
         if (index >= counts_.size())
@@ -74,9 +68,26 @@ class Walker {
   uint32_t buffers_ = 0;
 };
 
-Compression parse_compression(const FlatTable& batch) {
+// Arrow 0.17, the first with compression, named the codec in the custom metadata of a V4 message.
+Compression parse_early_compression(const FlatTable& message) {
+  if (message.scalar<int16_t>(0, 0) != kMetadataV4) return Compression::kNone;
+  const FlatVector metadata = message.vector(4, 4);
+  for (uint32_t i = 0; i < metadata.size(); ++i) {
+    const FlatTable pair = metadata.table(i);
+    if (pair.string(0) != "ARROW:experimental_compression") continue;
+    std::string codec(pair.string(1));
+    std::transform(codec.begin(), codec.end(), codec.begin(),
+                   [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+    if (codec == "zstd") return Compression::kZstd;
+    if (codec == "lz4" || codec == "lz4_frame") return Compression::kLz4;
+    fail(Fault::kCompressionKind, "record batch: compression codec '" + codec.substr(0, 32) + "' is not known");
+  }
+  return Compression::kNone;
+}
+
+Compression parse_compression(const FlatTable& message, const FlatTable& batch) {
   const std::optional<FlatTable> compression = batch.table(3);
-  if (!compression) return Compression::kNone;
+  if (!compression) return parse_early_compression(message);
   const int8_t codec = compression->scalar<int8_t>(0, 0);
   const int8_t method = compression->scalar<int8_t>(1, 0);
   if (method != 0 || codec < 0 || codec > 1) {
@@ -95,19 +106,22 @@ void check_version(const FlatTable& message) {
 
 }  // namespace
 
+uint64_t encapsulated_bytes(ByteSpan prefix) noexcept {
+  if (prefix.size() < 4) return 0;
+  const uint32_t length = load<uint32_t>(prefix.data());
+  if (length != kContinuation) return 4 + uint64_t{length};
+  return prefix.size() < 8 ? 0 : 8 + uint64_t{load<uint32_t>(prefix.data() + 4)};
+}
+
 Message parse_message(ByteSpan bytes) {
-  if (bytes.size() < 4) fail(Fault::kMessageBounds, "a message needs 4 bytes, found " + std::to_string(bytes.size()));
-  size_t prefix = 4;
-  uint32_t length = load<uint32_t>(bytes.data());
-  if (length == kContinuation) {
-    if (bytes.size() < 8) fail(Fault::kMessageBounds, "a message ends after its continuation marker");
-    length = load<uint32_t>(bytes.data() + 4);
-    prefix = 8;
-  }
+  const uint64_t whole = encapsulated_bytes(bytes);
+  if (whole == 0) fail(Fault::kMessageBounds, "a message ends after " + std::to_string(bytes.size()) + " bytes");
+  const size_t prefix = load<uint32_t>(bytes.data()) == kContinuation ? 8 : 4;
   Message message;
-  message.metadata_bytes = static_cast<int64_t>(prefix + uint64_t{length});
-  if (length == 0) return message;
-  if (!range_fits(prefix, length, bytes.size())) {
+  message.metadata_bytes = static_cast<int64_t>(whole);
+  if (whole == prefix) return message;
+  const uint64_t length = whole - prefix;
+  if (whole > bytes.size()) {
     fail(Fault::kMessageBounds, "a message of " + std::to_string(length) + " bytes of metadata in " +
                                     std::to_string(bytes.size() - prefix) + " bytes");
   }
@@ -152,7 +166,7 @@ BatchLayout parse_batch(ByteSpan flatbuffer, int64_t body_bytes, const Schema& s
   layout.body_bytes = body_bytes;
   layout.rows = batch.scalar<int64_t>(0, 0);
   if (layout.rows < 0) fail(Fault::kNodeLength, "record batch: " + std::to_string(layout.rows) + " rows");
-  layout.compression = parse_compression(batch);
+  layout.compression = parse_compression(FlatTable::root(flatbuffer), batch);
 
   const FlatVector counts = batch.vector(4, 8);
   Walker walker(layout, counts);

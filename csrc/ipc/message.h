@@ -31,6 +31,13 @@ struct Message {
   ByteSpan flatbuffer;
 };
 
+// What tells how long the encapsulated metadata are.
+inline constexpr size_t kPrefixBytes = 8;
+
+// Length of the encapsulated metadata that begin with `prefix`, of which there may be fewer than kPrefixBytes; 0 where
+// those are too few to tell.
+[[nodiscard]] uint64_t encapsulated_bytes(ByteSpan prefix) noexcept;
+
 // Parses the prefix and the Message table. A length of 0 (end of stream) gives metadata_bytes > 0 and an empty
 // flatbuffer.
 [[nodiscard]] Message parse_message(ByteSpan bytes);

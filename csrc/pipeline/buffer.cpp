@@ -57,7 +57,7 @@ Buffer BufferPool::lease(size_t bytes) {
 
 void BufferPool::give_back(std::byte* data, unsigned size_class) noexcept {
   const size_t bytes = size_t{1} << size_class;
-  if (size_class != 0) {
+  if (size_class != 0 && generation_ == fork_generation()) {
     const std::lock_guard lock(mutex_);
     if (kept_bytes_ + bytes <= retain_bytes_) {
       try {

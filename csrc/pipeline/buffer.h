@@ -4,10 +4,13 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "base/fork.h"
 
 namespace fastshard::pipeline {
 
@@ -73,10 +76,11 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   friend class Buffer;
   static constexpr unsigned kSmallest = 12;  // 4 KiB
   static constexpr unsigned kLargest = 26;   // 64 MiB; larger buffers are never kept
-  explicit BufferPool(size_t retain_bytes) : retain_bytes_(retain_bytes) {}
+  explicit BufferPool(size_t retain_bytes) : retain_bytes_(retain_bytes), generation_(fork_generation()) {}
   void give_back(std::byte* data, unsigned size_class) noexcept;
 
   const size_t retain_bytes_;
+  const uint64_t generation_;  // a pool from before a fork takes nothing back: its mutex may be locked for ever
   std::mutex mutex_;
   size_t kept_bytes_ = 0;
   size_t fresh_ = 0;

@@ -10,15 +10,12 @@ using ipc::Layout;
 
 int64_t value_width(const ipc::Field& field) {
   switch (field.layout) {
-    case Layout::kFixed:
-      return field.byte_width;
+    case Layout::kFixed: return field.byte_width;
     case Layout::kBits:
     case Layout::kBinary32:
     case Layout::kBinary64:
-    case Layout::kBinaryView:
-      return 1;
-    default:
-      return 0;
+    case Layout::kBinaryView: return 1;
+    default: return 0;
   }
 }
 

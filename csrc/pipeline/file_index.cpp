@@ -1,17 +1,23 @@
 #include "pipeline/file_index.h"
 
 #include <algorithm>
-#include <new>
+#include <utility>
 
 #include "base/error.h"
 #include "base/fault_guard.h"
-#include "io/mapped_file.h"
+#include "pipeline/guarded_file.h"
 
 namespace fastshard::pipeline {
 namespace {
 
 using ipc::ArrayView;
 using ipc::Layout;
+
+void add_checked(int64_t& sum, int64_t value, const char* what) {
+  if (!checked_add(sum, value, sum)) {
+    throw Error(ErrorKind::kCorrupt, "node_length", std::string("an impossible number of ") + what);
+  }
+}
 
 // Nulls in rows [first, first + count) of a view, and in the descendants that its valid rows can see.
 int64_t count_nulls(const ArrayView& view, int64_t first, int64_t count) {
@@ -78,59 +84,44 @@ void add_lengths(const ArrayView& view, ColumnStats& stats) {
   }
 }
 
-int64_t raw_bytes(const ipc::BatchLayout& layout, ByteSpan body) {
+// Of one column before compression. `bytes` begins at `base` in the body.
+int64_t raw_bytes(const ipc::BatchLayout& layout, size_t column, ByteSpan bytes, int64_t base) {
   int64_t sum = 0;
-  for (const ipc::BufferExtent& buffer : layout.buffers) {
+  for (uint32_t i = layout.first_buffer[column]; i < layout.first_buffer[column + 1]; ++i) {
+    const ipc::BufferExtent& buffer = layout.buffers[i];
     int64_t length = buffer.length;
     if (length != 0 && layout.compression != ipc::Compression::kNone) {
       length = ipc::uncompressed_length(
-          body.subspan(static_cast<size_t>(buffer.offset), static_cast<size_t>(buffer.length)), layout.compression);
+          bytes.subspan(static_cast<size_t>(buffer.offset - base), static_cast<size_t>(buffer.length)),
+          layout.compression);
     }
-    if (!checked_add(sum, length, sum))
-      throw Error(ErrorKind::kCorrupt, "compressed_length", "impossible uncompressed size");
+    add_checked(sum, length, "uncompressed bytes");
   }
   return sum;
 }
 
-IndexedBlock index_block(ByteSpan file, const ipc::BlockExtent& extent, FileIndex& index) {
+IndexedBlock index_block(const GuardedFile& file, const ipc::BlockExtent& extent, FileIndex& index) {
   IndexedBlock block;
   block.extent = extent;
-  const ipc::BatchLayout layout = ipc::parse_block(file, extent, index.schema);
+  const std::vector<std::byte> metadata =
+      file.read(static_cast<uint64_t>(extent.offset), static_cast<uint64_t>(extent.metadata_bytes));
+  const ipc::BatchLayout layout = ipc::parse_block(metadata, extent.body_bytes, index.schema);
   block.rows = layout.rows;
-  const ByteSpan metadata =
-      file.subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.metadata_bytes));
-  const ByteSpan body =
-      file.subspan(static_cast<size_t>(extent.offset + extent.metadata_bytes), static_cast<size_t>(extent.body_bytes));
   block.metadata_hash = xxh3_64(metadata);
+  const auto body = static_cast<uint64_t>(extent.offset + extent.metadata_bytes);
   for (size_t column = 0; column < index.schema.fields.size(); ++column) {
     const ipc::BufferExtent bytes = layout.column_extent(column);
-    block.column_hashes.push_back(
-        xxh3_64(body.subspan(static_cast<size_t>(bytes.offset), static_cast<size_t>(bytes.length))));
-    const ipc::LoadedColumn loaded = ipc::load_column(layout, body, 0, index.schema, column);
+    const ipc::Storage copy =
+        file.read_storage(body + static_cast<uint64_t>(bytes.offset), static_cast<uint64_t>(bytes.length));
+    block.column_hashes.push_back(xxh3_64(copy.span()));
+    const ipc::LoadedColumn loaded = ipc::load_column(layout, copy.span(), bytes.offset, index.schema, column);
     ipc::check_values(loaded.view);
     add_statistics(loaded.view, index.columns[column]);
+    add_checked(index.raw_bytes, raw_bytes(layout, column, copy.span(), bytes.offset), "uncompressed bytes");
   }
-  if (!checked_add(index.rows, block.rows, index.rows))
-    throw Error(ErrorKind::kCorrupt, "node_length", "impossible number of rows");
-  index.raw_bytes += raw_bytes(layout, body);
+  add_checked(index.rows, block.rows, "rows");
+  file.release(static_cast<uint64_t>(extent.offset), static_cast<uint64_t>(extent.metadata_bytes + extent.body_bytes));
   return block;
-}
-
-// The hash of the whole file, in steps whose pages are given back.
-Hash128 hash_file(const io::MappedFile& file) {
-  constexpr size_t kStep = size_t{8} << 20;
-  XXH3_state_t* const state = XXH3_createState();
-  if (state == nullptr) throw std::bad_alloc();
-  XXH3_128bits_reset(state);
-  const ByteSpan bytes = file.bytes();
-  for (size_t offset = 0; offset < bytes.size(); offset += kStep) {
-    const size_t step = std::min(kStep, bytes.size() - offset);
-    XXH3_128bits_update(state, bytes.data() + offset, step);
-    file.release(offset, step);
-  }
-  const Hash128 hash = canonical(XXH3_128bits_digest(state));
-  XXH3_freeState(state);
-  return hash;
 }
 
 // R where every block but the last has R rows and the last 1 to R; else 0.
@@ -155,44 +146,41 @@ void add_statistics(const ArrayView& view, ColumnStats& stats) {
     case Layout::kList32:
     case Layout::kList64:
     case Layout::kListView32:
-    case Layout::kListView64:
-      add_lengths(view, stats);
-      break;
+    case Layout::kListView64: add_lengths(view, stats); break;
     case Layout::kFixedList:
       if (count_nulls(view, 0, view.length) < view.length) add_length(view.field->list_size, stats);
       break;
-    default:
-      break;
+    default: break;
   }
 }
 
 FileIndex index_file(const std::string& path, const std::string& name, ipc::FileKind kind) {
-  const io::MappedFile file(path, name, io::Access::kSequential);
+  install_fault_handler();
+  const GuardedFile file(path, name, io::Access::kSequential);
   FileIndex index;
   try {
-    const ipc::Outline outline = ipc::parse_outline(file.bytes(), kind);
-    index.schema_message.assign(outline.schema_message.begin(), outline.schema_message.end());
-    index.schema = outline.schema;
+    ipc::Outline outline = ipc::parse_outline(file, kind);
+    index.schema_message = std::move(outline.schema_message);
+    index.schema = std::move(outline.schema);
     index.columns.resize(index.schema.fields.size());
-    index.bytes = static_cast<int64_t>(file.bytes().size());
+    index.bytes = static_cast<int64_t>(file.size());
     index.blocks.reserve(outline.blocks.size());
     for (size_t i = 0; i < outline.blocks.size(); ++i) {
       try {
-        const ipc::BlockExtent& extent = outline.blocks[i];
-        index.blocks.push_back(index_block(file.bytes(), extent, index));
-        file.release(static_cast<size_t>(extent.offset),
-                     static_cast<size_t>(extent.metadata_bytes + extent.body_bytes));
+        index.blocks.push_back(index_block(file, outline.blocks[i], index));
       } catch (const Error& error) {
+        if (error.kind() == ErrorKind::kIo) throw;
         throw Error(error.kind(), error.code(),
                     "block " + std::to_string(i) + " at offset " + std::to_string(outline.blocks[i].offset) + ": " +
                         error.what());
       }
     }
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kIo) throw;
     throw Error(error.kind(), error.code(), name + ": " + error.what());
   }
   index.block_rows = regular_rows(index.blocks);
-  index.hash = hash_file(file);
+  index.hash = file.hash_all();
   return index;
 }
 

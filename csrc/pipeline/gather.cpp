@@ -66,25 +66,18 @@ class Gatherer {
     }
     if (const GatherStatus status = gather_validity(runs, column); status != GatherStatus::kOk) return status;
     switch (field.layout) {
-      case Layout::kNull:
-        break;
-      case Layout::kBits:
-        return gather_bits(runs, column);
-      case Layout::kFixed:
-        return gather_fixed(runs, column);
+      case Layout::kNull: break;
+      case Layout::kBits: return gather_bits(runs, column);
+      case Layout::kFixed: return gather_fixed(runs, column);
       case Layout::kBinary32:
       case Layout::kBinary64:
-      case Layout::kBinaryView:
-        return gather_binary(runs, column);
+      case Layout::kBinaryView: return gather_binary(runs, column);
       case Layout::kList32:
       case Layout::kList64:
       case Layout::kListView32:
-      case Layout::kListView64:
-        return gather_list(runs, column);
-      case Layout::kFixedList:
-        return gather_fixed_list(runs, column);
-      case Layout::kStruct:
-        return gather_struct(runs, column);
+      case Layout::kListView64: return gather_list(runs, column);
+      case Layout::kFixedList: return gather_fixed_list(runs, column);
+      case Layout::kStruct: return gather_struct(runs, column);
     }
     return GatherStatus::kOk;
   }
@@ -250,24 +243,15 @@ GatherStatus gather_plain(std::span<const std::byte* const> sources, int64_t wid
   const size_t count = sources.size();
   const bool read = run_guarded([&] {
     switch (width) {
-      case 1:
-        return copy_rows<1>(from, count, out);
-      case 2:
-        return copy_rows<2>(from, count, out);
-      case 4:
-        return copy_rows<4>(from, count, out);
-      case 8:
-        return copy_rows<8>(from, count, out);
-      case 16:
-        return copy_rows<16>(from, count, out);
-      case 32:
-        return copy_rows<32>(from, count, out);
-      case 64:
-        return copy_rows<64>(from, count, out);
-      case 128:
-        return copy_rows<128>(from, count, out);
-      default:
-        return copy_wide_rows(from, count, static_cast<size_t>(width), out);
+      case 1: return copy_rows<1>(from, count, out);
+      case 2: return copy_rows<2>(from, count, out);
+      case 4: return copy_rows<4>(from, count, out);
+      case 8: return copy_rows<8>(from, count, out);
+      case 16: return copy_rows<16>(from, count, out);
+      case 32: return copy_rows<32>(from, count, out);
+      case 64: return copy_rows<64>(from, count, out);
+      case 128: return copy_rows<128>(from, count, out);
+      default: return copy_wide_rows(from, count, static_cast<size_t>(width), out);
     }
   });
   return read ? GatherStatus::kOk : GatherStatus::kVanished;

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/fault_guard.h"
 
 namespace fastshard::pipeline {
 namespace {
@@ -43,7 +42,6 @@ int64_t plain_width(const ipc::Field& field) {
 Shard::Shard(const Context& context, const std::string& root, const ShardTable& table, size_t shard, BlockTable blocks)
     : context_(context),
       number_(static_cast<uint32_t>(shard)),
-      name_(table.path(shard)),
       table_(std::move(blocks)),
       block_rows_(table.block_rows(shard)),
       open_(table_.blocks.size()),
@@ -51,11 +49,12 @@ Shard::Shard(const Context& context, const std::string& root, const ShardTable& 
   if (block_rows_ > INT32_MAX || table.rows(shard) > INT32_MAX)
     block_rows_ = 0;  // the reciprocal is exact below 2^32 only
   if (block_rows_ > 1) reciprocal_ = ~uint64_t{0} / static_cast<uint64_t>(block_rows_) + 1;
-  file_ = io::MappedFile(root + "/" + name_, name_);
-  const auto found = static_cast<int64_t>(file_.bytes().size());
+  const std::string path(table.path(shard));
+  file_ = GuardedFile(root + "/" + path, path);
+  const auto found = static_cast<int64_t>(file_.size());
   if (found != table.bytes(shard)) {
     throw Error(ErrorKind::kCorrupt, "shard_size",
-                name_ + ": the file has " + std::to_string(found) + " bytes, the index says " +
+                name() + ": the file has " + std::to_string(found) + " bytes, the index says " +
                     std::to_string(table.bytes(shard)) +
                     ": it was cut short or replaced; restore the file, or convert the source again");
   }
@@ -74,44 +73,32 @@ BlockPlace Shard::locate_irregular(int64_t row) const noexcept {
   return {static_cast<uint32_t>(block), row - table_.blocks[block].first_row};
 }
 
-ByteSpan Shard::body(size_t block) const noexcept {
+uint64_t Shard::body_offset(size_t block) const noexcept {
   const ipc::BlockExtent& extent = table_.blocks[block].extent;
-  return file_.bytes().subspan(static_cast<size_t>(extent.offset + extent.metadata_bytes),
-                               static_cast<size_t>(extent.body_bytes));
+  return static_cast<uint64_t>(extent.offset + extent.metadata_bytes);
+}
+
+ByteSpan Shard::body(size_t block) const noexcept {
+  return file_.bytes().subspan(body_offset(block), static_cast<size_t>(table_.blocks[block].extent.body_bytes));
 }
 
 std::string Shard::where(size_t block) const {
-  return name_ + ": block " + std::to_string(block) + " at offset " +
+  return name() + ": block " + std::to_string(block) + " at offset " +
          std::to_string(table_.blocks[block].extent.offset) + ": ";
-}
-
-void Shard::throw_vanished() const {
-  throw Error(
-      ErrorKind::kIo, "vanished",
-      name_ +
-          ": the bytes of the file could not be read: it was truncated while it was open, or its device failed; "
-          "restore the file and open the data set again");
 }
 
 Shard::OpenBlock& Shard::open_block(size_t block) {
   if (open_[block]) return *open_[block];
   const BlockEntry& entry = table_.blocks[block];
-  const ByteSpan mapped =
-      file_.bytes().subspan(static_cast<size_t>(entry.extent.offset), static_cast<size_t>(entry.extent.metadata_bytes));
-  std::vector<std::byte> metadata(mapped.size());
-  if (!metadata.empty() && !run_guarded([&] { std::memcpy(metadata.data(), mapped.data(), mapped.size()); }))
-    throw_vanished();
+  const std::vector<std::byte> metadata =
+      file_.read(static_cast<uint64_t>(entry.extent.offset), static_cast<uint64_t>(entry.extent.metadata_bytes));
   if (const uint64_t found = xxh3_64(metadata); found != entry.metadata_hash) {
     throw Error(ErrorKind::kCorrupt, "metadata_hash",
                 where(block) + "xxh3 of its metadata is " + hex(found) + ", the index says " +
                     hex(entry.metadata_hash) + "; run \"fastshard verify\" or restore the file");
   }
   try {
-    const ipc::Message message = ipc::parse_message(metadata);
-    if (message.flatbuffer.empty() || message.body_bytes > entry.extent.body_bytes) {
-      throw Error(ErrorKind::kCorrupt, "body_bounds", "the message does not fit what the index says about it");
-    }
-    ipc::BatchLayout layout = ipc::parse_batch(message.flatbuffer, entry.extent.body_bytes, *context_.schema);
+    ipc::BatchLayout layout = ipc::parse_block(metadata, entry.extent.body_bytes, *context_.schema);
     if (layout.rows != entry.rows) {
       throw Error(ErrorKind::kCorrupt, "block_rows",
                   "it has " + std::to_string(layout.rows) + " rows, the index says " + std::to_string(entry.rows));
@@ -135,19 +122,22 @@ void Shard::compare(size_t block, size_t column, uint64_t found) {
 
 void Shard::check_in_place(const OpenBlock& open, size_t block, size_t column) {
   const ipc::BufferExtent extent = open.layout.column_extent(column);
-  const ByteSpan bytes = body(block).subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.length));
-  uint64_t found = 0;
-  if (!run_guarded([&] { found = xxh3_64(bytes); })) throw_vanished();
+  const uint64_t found =
+      file_.hash(body_offset(block) + static_cast<uint64_t>(extent.offset), static_cast<uint64_t>(extent.length));
   context_.counters->columns_checked.fetch_add(1, std::memory_order_relaxed);
   context_.counters->bytes_checked.fetch_add(extent.length, std::memory_order_relaxed);
   compare(block, column, found);
 }
 
+ipc::Storage Shard::copy_column(const OpenBlock& open, size_t block, size_t column) const {
+  const ipc::BufferExtent extent = open.layout.column_extent(column);
+  return file_.read_storage(body_offset(block) + static_cast<uint64_t>(extent.offset),
+                            static_cast<uint64_t>(extent.length));
+}
+
 ipc::LoadedColumn Shard::load_compressed(const OpenBlock& open, size_t block, size_t column) {
   const ipc::BufferExtent extent = open.layout.column_extent(column);
-  const ByteSpan mapped = body(block).subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.length));
-  ipc::Storage copy(mapped.size());
-  if (!run_guarded([&] { std::memcpy(copy.data(), mapped.data(), mapped.size()); })) throw_vanished();
+  const ipc::Storage copy = copy_column(open, block, column);
   if (context_.check_columns) {
     context_.counters->columns_checked.fetch_add(1, std::memory_order_relaxed);
     context_.counters->bytes_checked.fetch_add(extent.length, std::memory_order_relaxed);
@@ -191,7 +181,7 @@ ColumnRef Shard::column(size_t block, size_t column, DecodedCache& cache) {
       return std::pair<ColumnRef, size_t>(std::move(loaded), bytes);
     });
   } catch (const Error& error) {
-    if (std::string_view(error.what()).starts_with(name_)) throw;
+    if (std::string_view(error.what()).starts_with(name())) throw;
     throw Error(error.kind(), error.code(), where(block) + error.what());
   }
 }
@@ -207,21 +197,19 @@ void Shard::check(size_t block, size_t column) {
 
 void Shard::check_values(size_t block, size_t column_index, DecodedCache& cache) {
   const ColumnRef ref = column(block, column_index, cache);
-  // Values in the mapping are checked in a copy, so that no fault can strike while a message is being made.
   const ipc::ArrayView* view = &ref->view;
-  ipc::Storage copy;
-  ipc::LoadedColumn copied;
   const OpenBlock* open = nullptr;
   {
     const std::lock_guard lock(mutex_);
     open = &open_block(block);
   }
+  // Values in the mapping are checked in a copy, so that no fault can strike while a message is being made.
+  ipc::Storage copy;
+  ipc::LoadedColumn copied;
   if (open->layout.compression == ipc::Compression::kNone) {
-    const ipc::BufferExtent extent = open->layout.column_extent(column_index);
-    const ByteSpan mapped = body(block).subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.length));
-    copy = ipc::Storage(mapped.size());
-    if (!run_guarded([&] { std::memcpy(copy.data(), mapped.data(), mapped.size()); })) throw_vanished();
-    copied = ipc::load_column(open->layout, copy.span(), extent.offset, *context_.schema, column_index);
+    copy = copy_column(*open, block, column_index);
+    const int64_t base = open->layout.column_extent(column_index).offset;
+    copied = ipc::load_column(open->layout, copy.span(), base, *context_.schema, column_index);
     view = &copied.view;
   }
   try {

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "io/mapped_file.h"
 #include "ipc/array_view.h"
 #include "pipeline/decoded_cache.h"
+#include "pipeline/guarded_file.h"
 #include "pipeline/tables.h"
 
 namespace fastshard::pipeline {
@@ -49,10 +49,9 @@ class Shard {
   Shard& operator=(const Shard&) = delete;
 
   [[nodiscard]] uint32_t number() const noexcept { return number_; }
-  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] const std::string& name() const noexcept { return file_.name(); }
   [[nodiscard]] size_t blocks() const noexcept { return table_.blocks.size(); }
   [[nodiscard]] const BlockEntry& entry(size_t block) const noexcept { return table_.blocks[block]; }
-  [[nodiscard]] const io::MappedFile& file() const noexcept { return file_; }
 
   // 0 <= row < the shard's rows.
   [[nodiscard]] BlockPlace locate(int64_t row) const noexcept {
@@ -84,7 +83,7 @@ class Shard {
   static const std::byte* const kNotPlain;
 
   // Throws for a fault guard that ended early while this shard's bytes were read.
-  [[noreturn]] void throw_vanished() const;
+  [[noreturn]] void throw_vanished() const { file_.throw_vanished(); }
   // Checks all value offsets, views and text of one column of one block; for the message after a failed gather.
   void check_values(size_t block, size_t column, DecodedCache& cache);
 
@@ -97,20 +96,22 @@ class Shard {
 
   [[nodiscard]] BlockPlace locate_irregular(int64_t row) const noexcept;
   [[nodiscard]] OpenBlock& open_block(size_t block);  // under the mutex
+  // The bytes of a column, copied.
+  [[nodiscard]] ipc::Storage copy_column(const OpenBlock& open, size_t block, size_t column) const;
   [[nodiscard]] ipc::LoadedColumn load_compressed(const OpenBlock& open, size_t block, size_t column);
   void check_in_place(const OpenBlock& open, size_t block, size_t column);
   void compare(size_t block, size_t column, uint64_t found);
   void remember_plain(size_t block, size_t column, const std::byte* first_value);
+  [[nodiscard]] uint64_t body_offset(size_t block) const noexcept;
   [[nodiscard]] ByteSpan body(size_t block) const noexcept;
   [[nodiscard]] std::string where(size_t block) const;
 
   Context context_;
   uint32_t number_;
-  std::string name_;
   BlockTable table_;
   int64_t block_rows_;
   uint64_t reciprocal_ = 0;
-  io::MappedFile file_;
+  GuardedFile file_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<OpenBlock>> open_;  // written under the mutex
   std::vector<std::atomic<std::atomic<const std::byte*>*>> plain_;

@@ -1,6 +1,5 @@
 #include "pipeline/shard_set.h"
 
-#include <pthread.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -10,33 +9,29 @@
 
 #include "base/error.h"
 #include "base/fault_guard.h"
+#include "base/fork.h"
+#include "io/mapped_file.h"
 #include "pipeline/column_edit.h"
 #include "pipeline/gather.h"
 
 namespace fastshard::pipeline {
 namespace {
 
-std::atomic<uint64_t> fork_generation{0};
-
-void watch_forks() {
-  static std::once_flag once;
-  std::call_once(
-      once, [] { pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); }); });
-}
-
 ShardTable read_table(const ShardSetOptions& options) {
-  const io::MappedFile file(options.root + "/" + options.shard_table, options.shard_table, io::Access::kSequential);
-  Hash128 found;
-  if (!run_guarded([&] { found = xxh3_128(file.bytes()); })) {
-    throw Error(ErrorKind::kIo, "vanished", options.shard_table + ": the bytes of the file could not be read");
-  }
-  if (found != options.shard_table_hash) {
+  const std::vector<std::byte> bytes = io::read_file(options.root + "/" + options.shard_table, options.shard_table);
+  if (xxh3_128(bytes) != options.shard_table_hash) {
     throw Error(ErrorKind::kCorrupt, "table_hash",
                 options.shard_table +
                     " (the shard table): its xxh3-128 is not what index.json says; restore the file, or convert the "
                     "source again");
   }
-  return ShardTable::parse(file.bytes(), options.shard_table, options.rows, options.shards);
+  return ShardTable::parse(bytes, options.shard_table, options.rows, options.shards);
+}
+
+// A sum of sizes, or the largest number where it would pass that.
+int64_t add_saturating(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return checked_add(a, b, sum) ? sum : INT64_MAX;
 }
 
 struct Located {
@@ -108,7 +103,7 @@ struct ShardSet::State {
   std::mutex mutex;
   std::unordered_map<uint32_t, Open> open;  // by shard number
   std::list<uint32_t> order;                // most recently used first
-  io::MappedFile blocks_file;
+  GuardedFile blocks_file;
   DecodedCache cache;
   std::shared_ptr<BufferPool> pool;
 };
@@ -117,13 +112,12 @@ ShardSet::ShardSet(ShardSetOptions options)
     : options_(std::move(options)),
       schema_(ipc::parse_schema_message(options_.schema_message)),
       table_(read_table(options_)) {
-  watch_forks();
   install_fault_handler();
   int64_t raw = 0;
   int64_t stored = 0;
   for (size_t i = 0; i < table_.size(); ++i) {
-    raw += table_.raw_bytes(i);
-    stored += table_.bytes(i);
+    raw = add_saturating(raw, table_.raw_bytes(i));
+    stored = add_saturating(stored, table_.bytes(i));
   }
   const bool fits_cache = stored >= raw || raw <= static_cast<int64_t>(options_.cache_bytes);
   small_ = table_.size() <= options_.max_open && fits_cache;
@@ -133,11 +127,11 @@ ShardSet::ShardSet(ShardSetOptions options)
 ShardSet::~ShardSet() {
   State* const state = state_.load();
   // A state made before a fork belongs to the parent: its locks may be held by a thread that is not here.
-  if (state != nullptr && state->generation == fork_generation.load(std::memory_order_relaxed)) delete state;
+  if (state != nullptr && state->generation == fork_generation()) delete state;
 }
 
 ShardSet::State& ShardSet::state() {
-  const uint64_t now = fork_generation.load(std::memory_order_relaxed);
+  const uint64_t now = fork_generation();
   State* state = state_.load(std::memory_order_acquire);
   if (state != nullptr && state->generation == now) return *state;
   install_fault_handler();
@@ -149,18 +143,18 @@ ShardSet::State& ShardSet::state() {
   return *fresh;  // the old one, of before a fork, is left to the parent
 }
 
-uint64_t ShardSet::generation() noexcept { return fork_generation.load(std::memory_order_relaxed); }
+uint64_t ShardSet::generation() noexcept { return fork_generation(); }
 
 DecodedCache& ShardSet::cache() { return state().cache; }
 BufferPool& ShardSet::pool() { return *state().pool; }
 
 BlockTable ShardSet::block_table(State& state, size_t shard) const {
   const std::string& name = options_.block_table;
-  if (state.blocks_file.bytes().empty()) {
-    io::MappedFile file(options_.root + "/" + name, name);
-    if (static_cast<int64_t>(file.bytes().size()) != options_.block_table_bytes) {
+  if (state.blocks_file.size() == 0) {
+    GuardedFile file(options_.root + "/" + name, name);
+    if (static_cast<int64_t>(file.size()) != options_.block_table_bytes) {
       throw Error(ErrorKind::kCorrupt, "table_size",
-                  name + " (the block table): the file has " + std::to_string(file.bytes().size()) +
+                  name + " (the block table): the file has " + std::to_string(file.size()) +
                       " bytes, index.json says " + std::to_string(options_.block_table_bytes));
     }
     state.blocks_file = std::move(file);
@@ -168,15 +162,11 @@ BlockTable ShardSet::block_table(State& state, size_t shard) const {
   const auto where = [&] {
     return name + " (the block table): the entry of " + std::string(table_.path(shard)) + ": ";
   };
-  const ByteSpan file = state.blocks_file.bytes();
-  if (!range_fits(static_cast<uint64_t>(table_.table_offset(shard)), static_cast<uint64_t>(table_.table_bytes(shard)),
-                  file.size())) {
+  const auto offset = static_cast<uint64_t>(table_.table_offset(shard));
+  const auto length = static_cast<uint64_t>(table_.table_bytes(shard));
+  if (!range_fits(offset, length, state.blocks_file.size()))
     throw Error(ErrorKind::kCorrupt, "table_value", where() + "it lies outside the file");
-  }
-  std::vector<std::byte> message(static_cast<size_t>(table_.table_bytes(shard)));
-  if (!run_guarded([&] { std::memcpy(message.data(), file.data() + table_.table_offset(shard), message.size()); })) {
-    throw Error(ErrorKind::kIo, "vanished", where() + "the bytes could not be read");
-  }
+  const std::vector<std::byte> message = state.blocks_file.read(offset, length);
   if (xxh3_64(message) != table_.table_hash(shard)) {
     throw Error(ErrorKind::kCorrupt, "table_hash",
                 where() + "its xxh3 is not what the shard table says; restore the file, or convert the source again");
@@ -258,7 +248,7 @@ size_t ShardSet::part_length(std::span<const int64_t> ids, std::span<const uint3
     const auto block = static_cast<uint64_t>(place.row / block_rows);
     if (table_.raw_bytes(place.shard) > table_.bytes(place.shard) &&
         blocks.insert((uint64_t{place.shard} << 32) | block).second) {
-      bytes += table_.raw_bytes(place.shard) / block_count / (all_columns ? 1 : 2);
+      bytes = add_saturating(bytes, table_.raw_bytes(place.shard) / block_count / (all_columns ? 1 : 2));
       if (bytes > static_cast<int64_t>(options_.cache_bytes) && i > 0) return i;
     }
   }
@@ -301,7 +291,11 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
         shard->throw_vanished();
     }
     if (status == GatherStatus::kVanished) taken.shards.front()->throw_vanished();
-    for (const Located& row : taken.rows) taken.shards[row.shard]->check_values(row.block, column, state.cache);
+    std::unordered_set<uint64_t> checked;
+    for (const Located& row : taken.rows) {
+      if (checked.insert((uint64_t{row.shard} << 32) | row.block).second)
+        taken.shards[row.shard]->check_values(row.block, column, state.cache);
+    }
     throw Error(ErrorKind::kCorrupt, "offsets",
                 "column '" + schema_.fields[column].name + "' held a broken value while it was read");
   };
@@ -346,7 +340,7 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
   }
 }
 
-std::vector<ShardFault> ShardSet::verify(size_t number) {
+ShardReport ShardSet::verify(size_t number) {
   install_fault_handler();
   State& state = this->state();
   BlockTable blocks;
@@ -354,7 +348,7 @@ std::vector<ShardFault> ShardSet::verify(size_t number) {
     const std::lock_guard lock(state.mutex);
     blocks = block_table(state, number);
   } catch (const Error& error) {
-    return {{error.code(), error.what()}};
+    return {{{error.code(), error.what()}}, {}};
   }
   return verify_shard(options_.root, schema_, table_, number, blocks);
 }
@@ -387,7 +381,7 @@ void ShardSet::close() {
   const std::lock_guard lock(state.mutex);
   state.open.clear();
   state.order.clear();
-  state.blocks_file = io::MappedFile();
+  state.blocks_file = GuardedFile();
 }
 
 }  // namespace fastshard::pipeline

@@ -72,8 +72,8 @@ class ShardSet {
   // Changes in the child of a fork: what was opened before must be asked for again.
   [[nodiscard]] static uint64_t generation() noexcept;
 
-  // Every fault of one shard: size, hash, outline against the index, each block, each value. Empty where it is whole.
-  [[nodiscard]] std::vector<ShardFault> verify(size_t shard);
+  // Every fault of one shard: size, hash, outline against the index, each block, each value.
+  [[nodiscard]] ShardReport verify(size_t shard);
 
   // Compares the hashes of all blocks of a shard's columns, decompressing nothing. Throws at the first that differs.
   void check(size_t shard, std::span<const uint32_t> columns);

@@ -1,8 +1,10 @@
 #include "pipeline/tables.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "ipc/array_view.h"
 
 namespace fastshard::pipeline {
@@ -84,11 +86,13 @@ ipc::Schema block_table_schema(size_t columns) {
 
 }  // namespace
 
-void ShardTable::append(const ipc::Outline& outline, ByteSpan file, size_t block, const std::string&) {
+void ShardTable::append(const ipc::Outline& outline, ByteSpan file, size_t block) {
   const ipc::BlockExtent& extent = outline.blocks[block];
-  const ipc::BatchLayout layout = ipc::parse_block(file, extent, outline.schema);
+  const ByteSpan message = file.subspan(static_cast<size_t>(extent.offset));
   const ByteSpan body =
-      file.subspan(static_cast<size_t>(extent.offset + extent.metadata_bytes), static_cast<size_t>(extent.body_bytes));
+      message.subspan(static_cast<size_t>(extent.metadata_bytes), static_cast<size_t>(extent.body_bytes));
+  const ipc::BatchLayout layout =
+      ipc::parse_block(message.first(static_cast<size_t>(extent.metadata_bytes)), extent.body_bytes, outline.schema);
   const auto column = [&](const char* column_name, Type type) {
     return TableColumn(outline.schema, layout, body, column_name, type);
   };
@@ -109,6 +113,8 @@ void ShardTable::append(const ipc::Outline& outline, ByteSpan file, size_t block
     if (!value_range(path.view(), row, path.view().data_bytes, range)) corrupt("table_value", "its paths are broken");
     const std::string_view text(reinterpret_cast<const char*>(path.view().values) + range.begin,
                                 static_cast<size_t>(range.size));
+    if (!is_utf8(std::as_bytes(std::span(text))))
+      corrupt("table_path", "the path of shard " + std::to_string(shard) + " is not UTF-8");
     if (!is_safe_path(text)) {
       corrupt("table_path", "the path of shard " + std::to_string(shard) + " is not relative to the data set: '" +
                                 std::string(text) + "'");
@@ -135,9 +141,9 @@ void ShardTable::append(const ipc::Outline& outline, ByteSpan file, size_t block
 
 ShardTable ShardTable::parse(ByteSpan file, const std::string& name, int64_t rows, int64_t shards) {
   try {
-    const ipc::Outline outline = ipc::parse_outline(file, ipc::FileKind::kFile);
+    const ipc::Outline outline = ipc::parse_outline(ipc::SpanSource(file), ipc::FileKind::kFile);
     ShardTable table;
-    for (size_t block = 0; block < outline.blocks.size(); ++block) table.append(outline, file, block, name);
+    for (size_t block = 0; block < outline.blocks.size(); ++block) table.append(outline, file, block);
     if (static_cast<int64_t>(table.size()) != shards || table.total_rows() != rows) {
       corrupt("table_totals", "it has " + std::to_string(table.size()) + " shards of " +
                                   std::to_string(table.total_rows()) + " rows, index.json says " +
@@ -189,9 +195,10 @@ Hash128 ShardTable::fingerprint(size_t shards) const {
 BlockTable BlockTable::parse(ByteSpan message, const ShardTable& shards, size_t shard, size_t columns) {
   const ipc::Schema schema = block_table_schema(columns);
   const ipc::Message parsed = ipc::parse_message(message);
-  const ipc::BlockExtent whole{0, parsed.metadata_bytes, static_cast<int64_t>(message.size()) - parsed.metadata_bytes};
-  const ipc::BatchLayout layout = ipc::parse_block(message, whole, schema);
-  const ByteSpan body = message.subspan(static_cast<size_t>(parsed.metadata_bytes));
+  const auto metadata_bytes_here = static_cast<size_t>(parsed.metadata_bytes);
+  const ByteSpan body = message.subspan(metadata_bytes_here);
+  const ipc::BatchLayout layout =
+      ipc::parse_block(message.first(metadata_bytes_here), static_cast<int64_t>(body.size()), schema);
   if (layout.compression != ipc::Compression::kNone) corrupt("table_schema", "it is compressed");
   if (layout.rows != shards.blocks(shard)) {
     corrupt("table_totals", "it has " + std::to_string(layout.rows) + " blocks, the shard table says " +

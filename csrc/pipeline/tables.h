@@ -46,7 +46,7 @@ class ShardTable {
   [[nodiscard]] Hash128 fingerprint() const { return fingerprint(size()); }
 
  private:
-  void append(const ipc::Outline& outline, ByteSpan file, size_t block, const std::string& name);
+  void append(const ipc::Outline& outline, ByteSpan file, size_t block);
 
   std::vector<int64_t> first_row_{0};
   std::vector<int64_t> bytes_, blocks_, block_rows_, raw_bytes_, table_offset_, table_bytes_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ipc/schema.h"
+#include "pipeline/file_index.h"
 #include "pipeline/tables.h"
 
 namespace fastshard::pipeline {
@@ -15,7 +16,12 @@ struct ShardFault {
   std::string message;  // begins with the file's name
 };
 
-[[nodiscard]] std::vector<ShardFault> verify_shard(const std::string& root, const ipc::Schema& schema,
-                                                   const ShardTable& table, size_t shard, const BlockTable& blocks);
+struct ShardReport {
+  std::vector<ShardFault> faults;
+  std::vector<ColumnStats> columns;  // what the shard adds to the statistics of index.json; of use where it is whole
+};
+
+[[nodiscard]] ShardReport verify_shard(const std::string& root, const ipc::Schema& schema, const ShardTable& table,
+                                       size_t shard, const BlockTable& blocks);
 
 }  // namespace fastshard::pipeline
