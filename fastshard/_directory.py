@@ -69,7 +69,7 @@ class WriterDirectory:
         self._id = os.urandom(6).hex()
         self._pid = os.getpid()
         self._lock: DirectoryLock | None = None
-        self._made_directories: list[str] = []
+        self._made_directories: list[str] = []  # the deepest first
         self._made_lock = False
         self._published: list[str] = []
         self._closers: list[Callable[[], None]] = []
@@ -206,7 +206,7 @@ class WriterDirectory:
                 _try_remove(os.path.join(self.path, name))
             lock, self._lock = self._lock, None
             lock.release(remove=self._made_lock)
-        for directory in reversed(self._made_directories):
+        for directory in self._made_directories:
             try:
                 os.rmdir(directory)
             except OSError:  # somebody else uses it by now

@@ -46,9 +46,9 @@ def encode(values: Sequence[Any], field: pa.Field, *, rounds: bool) -> pa.Array:
         Misfit: A value does not fit.
     """
     places = [index for index, value in enumerate(values) if value is not None]
-    if len(places) == len(values):
+    if len(places) == len(values) > 0:
         return _encode(values, field, rounds)
-    if not field.nullable:
+    if not field.nullable and values:
         missing = next(index for index, value in enumerate(values) if value is None)
         raise Misfit(missing, "is None, and its field says nullable=False")
     if not places:

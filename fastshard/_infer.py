@@ -231,20 +231,18 @@ def value_type_of(arrays: _Present) -> pa.DataType:
     """The type of the elements of arrays: the widest of their dtypes, where all are of one kind."""
     if all(isinstance(array, BFloat16Array) for _, array in arrays):
         return BFloat16Type()
-    dtypes = {array.dtype for _, array in arrays}
-    result = np.result_type(*dtypes) if len(dtypes) > 1 else next(iter(dtypes))
-    group = "iu" if result.kind in "iu" else result.kind
+    first = arrays[0][1]
+    result = first.dtype
     for index, array in arrays:
-        if array.dtype.kind not in group or isinstance(array, BFloat16Array):
-            raise Misfit(
-                index, f"{describe(array)} does not go with {describe(arrays[0][1])}, which came first"
-            )
+        wider = result if array.dtype == result else np.result_type(result, array.dtype)
+        of_one_kind = array.dtype.kind == result.kind or (array.dtype.kind in "iu" and wider.kind in "iu")
+        if not of_one_kind or isinstance(array, BFloat16Array) != isinstance(first, BFloat16Array):
+            raise Misfit(index, f"{describe(array)} does not go with {describe(first)}, which came first")
+        result = wider
     try:
         return pa.from_numpy_dtype(result)
     except pa.ArrowNotImplementedError:
-        raise Misfit(
-            arrays[0][0], f"cannot store {describe(arrays[0][1])}; cast it to another dtype"
-        ) from None
+        raise Misfit(arrays[0][0], f"cannot store {describe(first)}; cast it to another dtype") from None
 
 
 _Kind = Callable[[_Present], pa.DataType]

@@ -77,7 +77,7 @@ def adapt(value: Any) -> Any:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _adapt_tensor(value, torch)
-    if (kind.__module__ or "").startswith("pandas."):
+    if (kind.__module__ or "").partition(".")[0] == "pandas":
         return _adapt_pandas(value)
     if isinstance(value, (bool, int, float, str, bytes, bytearray, list, tuple)):
         return value

@@ -74,8 +74,9 @@ def normalise_schema(schema: pa.Schema) -> pa.Schema:
 def normalise_type(kind: pa.DataType, column: str) -> pa.DataType:
     """The type under which values of `kind` are stored; raises as `normalise_schema` does, naming `column`."""
     if isinstance(kind, pa.BaseExtensionType):
-        # A storage that changes takes the extension with it only as field metadata: see _normalise_field.
-        return kind if normalise_type(kind.storage_type, column) == kind.storage_type else kind.storage_type
+        # Over a storage that changes, an extension lives on as field metadata: see _normalise_field.
+        storage = normalise_type(kind.storage_type, column)
+        return kind if storage == kind.storage_type else storage
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return normalise_type(kind.value_type, column)
     if kind == pa.string_view():
@@ -187,16 +188,14 @@ class Normaliser:
 
     def _plan(self, normal: pa.Schema, target: pa.Field) -> _Column:
         index = normal.get_field_index(target.name)
-        found = normal.field(index).type
-        same_extension = _extension_name(normal.field(index)) == _extension_name(target) != ""
-        if same_extension and _storage(found) == _storage(target.type):
-            return _Column(index, target, found != target.type)
-        if found != target.type and not _widens(found, target.type):
+        came, found = self.source.field(index), normal.field(index)
+        same_extension = _extension_name(found) == _extension_name(target) != ""
+        fits = same_extension and _storage(found.type) == _storage(target.type)
+        if not fits and found.type != target.type and not _widens(found.type, target.type):
             raise SchemaError(
-                f"column {target.name!r} is {self.source.field(index).type}, and the data set stores {target.type}; "
-                "cast it first"
+                f"column {target.name!r} is {came.type}, and the data set stores {target.type}; cast it first"
             )
-        return _Column(index, target, self.source.field(index).type != target.type)
+        return _Column(index, target, came.type != target.type)
 
     def batches(self, batch: pa.RecordBatch, first_row: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a batch in the data set's schema: as they are, or decoded in batches that may be smaller.

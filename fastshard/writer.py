@@ -123,15 +123,18 @@ class ShardWriter:
 
         from fastshard.converters._shards import ShardFinisher, ShardSeries
 
-        base = self._transaction.base
+        transaction = (
+            self._transaction
+        )  # the function below must not hold this object: that would keep it alive
+        base = transaction.base
         if schema is None:
             assert base is not None
             schema = pa.ipc.read_schema(pa.py_buffer(base.schema_ipc))
         defaults = WriteOptions()
-        if base is not None and self._transaction.appending:
+        if base is not None and transaction.appending:
             defaults = WriteOptions.of_settings(base.settings)
         self._dataset = DatasetWrite(
-            self._transaction,
+            transaction,
             schema,
             options=replace(defaults, **self._chosen),
             metadata=self._metadata,
@@ -143,7 +146,7 @@ class ShardWriter:
             self._dataset.schema,
             self._dataset.options,
             self._finisher,
-            lambda number: self._transaction.temporary(f"{number:06d}.arrow"),
+            lambda number: transaction.temporary(f"{number:06d}.arrow"),
         )
 
     @property
@@ -214,6 +217,8 @@ class ShardWriter:
             # No name may keep a batch alive while the next one is made: that would double the memory.
             for batch in taken.batches:
                 rows = batch.num_rows
+                if not batch.schema.equals(normaliser.source):  # as of tables one after another
+                    normaliser = Normaliser(batch.schema, self._dataset.schema)
                 for normal in normaliser.batches(batch, self._flushed):
                     self._push(normal)
                     del normal

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-WORDS = ["", "a", "snow ☃", "𝕦nicode", "tab\tand\nline", "x" * 40, "nul\0inside"]
+WORDS = ["", "a", "snow ☃", "\U0001f600 grin", "tab\tand\nline", "x" * 40, "nul\0inside"]
 
 LEAVES = [
     pa.null(),
@@ -18,7 +19,13 @@ LEAVES = [
     *(pa.decimal128(7, 2), pa.decimal128(38, 10), pa.decimal256(50, 3)),
     *(pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
     *(pa.timestamp("s"), pa.timestamp("ms", "UTC"), pa.timestamp("us", "Europe/Berlin"), pa.timestamp("ns")),
-    *(pa.duration("s"), pa.duration("ms"), pa.duration("us"), pa.duration("ns"), pa.month_day_nano_interval()),
+    *(
+        pa.duration("s"),
+        pa.duration("ms"),
+        pa.duration("us"),
+        pa.duration("ns"),
+        pa.month_day_nano_interval(),
+    ),
     *(pa.utf8(), pa.large_utf8(), pa.binary(), pa.large_binary(), pa.binary(5), pa.binary(0)),
     *(pa.string_view(), pa.binary_view()),
 ]
@@ -38,8 +45,12 @@ def arrow_types(*, encoded: bool = True) -> st.SearchStrategy[pa.DataType]:
     leaves = [kind for kind in LEAVES if encoded or "view" not in str(kind)]
     leaf: st.SearchStrategy[pa.DataType] = st.sampled_from(leaves)
     if encoded:
-        dictionary = st.builds(pa.dictionary, st.sampled_from([pa.int8(), pa.int32()]), st.sampled_from(ENCODABLE))
-        runs = st.builds(pa.run_end_encoded, st.sampled_from([pa.int16(), pa.int32()]), st.sampled_from(ENCODABLE))
+        dictionary = st.builds(
+            pa.dictionary, st.sampled_from([pa.int8(), pa.int32()]), st.sampled_from(ENCODABLE)
+        )
+        runs = st.builds(
+            pa.run_end_encoded, st.sampled_from([pa.int16(), pa.int32()]), st.sampled_from(ENCODABLE)
+        )
         leaf = leaf | dictionary | runs
 
     def nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
@@ -67,9 +78,11 @@ def arrow_tables(draw: st.DrawFn, *, encoded: bool = True, max_rows: int = 40) -
     for kind in kinds:
         cuts = sorted({0, rows, *(draw(st.lists(st.integers(0, rows), max_size=3)))})
         chunks = []
-        for start, stop in zip(cuts, cuts[1:], strict=False):
+        for start, stop in pairwise(cuts):
             before, after = int(rng.integers(0, 4)), int(rng.integers(0, 4))
-            chunks.append(random_array(kind, before + (stop - start) + after, rng).slice(before, stop - start))
+            chunks.append(
+                random_array(kind, before + (stop - start) + after, rng).slice(before, stop - start)
+            )
         columns.append(pa.chunked_array(chunks, kind))
     return pa.table(columns, names=[f"c{i} {'é' * i}" for i in range(len(kinds))])
 
@@ -151,7 +164,9 @@ def _leaf(kind: pa.DataType, rows: int, valid: np.ndarray, rng: np.random.Genera
         return pa.array(rng.random(rows) > 0.5, mask=~valid)
     if pa.types.is_time(kind):
         steps = {"s": 86_400, "ms": 86_400_000, "us": 86_400 * 10**6, "ns": 86_400 * 10**6}[kind.unit]
-        numbers = rng.integers(0, steps, rows) * (1000 if kind.unit == "ns" else 1)  # Python's times have no ns
+        numbers = rng.integers(0, steps, rows) * (
+            1000 if kind.unit == "ns" else 1
+        )  # Python's times have no ns
         return _of_numbers(kind, numbers, valid)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         per_day = 86_400_000 if pa.types.is_date64(kind) else 1

@@ -13,9 +13,7 @@ from written import read_back, same
 
 import fastshard as fs
 
-SETTINGS = settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+SETTINGS = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def assert_same(written: pa.Table, original: pa.Table) -> None:
@@ -30,13 +28,26 @@ def assert_same(written: pa.Table, original: pa.Table) -> None:
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd", ("zstd", 9)])
 @SETTINGS
-@given(table=arrow_tables(), block_bytes=st.sampled_from([1, 64, 300, 1 << 20]), shard_bytes=st.sampled_from([1, 900, 1 << 28]))
+@given(
+    table=arrow_tables(),
+    block_bytes=st.sampled_from([1, 64, 300, 1 << 20]),
+    shard_bytes=st.sampled_from([1, 900, 1 << 28]),
+)
 def test_any_table_is_written_as_it_is(
-    memory_folder: Path, compression: str | tuple[str, int], table: pa.Table, block_bytes: int, shard_bytes: int
+    memory_folder: Path,
+    compression: str | tuple[str, int],
+    table: pa.Table,
+    block_bytes: int,
+    shard_bytes: int,
 ) -> None:
     path = memory_folder / "data"
     result = fs.write(
-        table, path, mode="overwrite", compression=compression, block_bytes=block_bytes, shard_bytes=shard_bytes
+        table,
+        path,
+        mode="overwrite",
+        compression=compression,
+        block_bytes=block_bytes,
+        shard_bytes=shard_bytes,
     )
     written = read_back(path)
     assert result.rows == table.num_rows

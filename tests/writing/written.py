@@ -1,4 +1,4 @@
-"""What a written data set must be, seen with pyarrow and the standard library alone: the format's own checks, done slowly."""
+"""What a written data set must be: the checks of docs/format.md, done slowly with pyarrow and the standard library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastshard import _core
 
 
 def read_back(path: str | Path) -> pa.Table:
-    """All rows of a data set by pyarrow, in the order of the shard table; every promise of docs/format.md is checked."""
+    """All rows of a data set by pyarrow, in the order of the shard table, with every promise of the format checked."""
     directory = Path(path)
     index = json.loads((directory / "index.json").read_text())
     assert index["format"] == "fastshard"
@@ -125,7 +125,9 @@ def _child_nulls(value: Any, kind: pa.DataType) -> int:
     if pa.types.is_struct(kind):
         children = [(value[kind.field(i).name], kind.field(i).type) for i in range(kind.num_fields)]
     elif pa.types.is_map(kind):
-        children = [(part, t) for pair in value for part, t in zip(pair, (kind.key_type, kind.item_type), strict=True)]
+        children = [
+            (part, t) for pair in value for part, t in zip(pair, (kind.key_type, kind.item_type), strict=True)
+        ]
     elif isinstance(value, list):
         children = [(item, kind.value_type) for item in value]
     else:
