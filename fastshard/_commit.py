@@ -203,19 +203,20 @@ class Transaction:
             # From here on an interruption must not remove the new files: the rename may have happened.
             self._abort.detach()
             try:
-                publish(temporary, final)
-            except OSError:
-                self._directory.abort()
-                raise
-            try:
+                self._replace_index(temporary, final)
                 sync_directory(self.path)
                 outdated = self._directory.protected - self._directory.current
-                self._directory.discard(
-                    outdated - _names(tables.entries, index.shard_table, index.block_table)
-                )
+                self._directory.discard(outdated - _names(tables.entries, shard_table, block_table))
             finally:
                 self._directory.release()
         return index
+
+    def _replace_index(self, temporary: str, final: str) -> None:
+        try:
+            publish(temporary, final)
+        except OSError:
+            self._directory.abort()
+            raise
 
     def _publish_tables(self, tables: BlockTableWriter) -> tuple[FileRef, FileRef]:
         from fastshard import _core

@@ -59,7 +59,6 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
         advice = _ADVICE.get(error.errno or 0, "")
         failure = StorageError(f"{path}: could not {action}: {reason}{'; ' + advice if advice else ''}")
         failure.errno = error.errno
-        failure.filename = path
         raise failure from error
 
 

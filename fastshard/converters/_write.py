@@ -145,10 +145,12 @@ class DatasetWrite:
 
     def commit(self) -> WriteResult:
         """Make the shards the data set's next generation; raises as `Transaction.commit` does."""
+        import pyarrow as pa
+
         from fastshard.schema import field_texts
 
         index = self._transaction.commit(
-            schema=field_texts(self.schema),
+            schema=field_texts(pa.ipc.read_schema(pa.py_buffer(self._schema_ipc))),
             schema_ipc=self._schema_ipc,
             settings=self._settings,
             provenance=self._provenance,
