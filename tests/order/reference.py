@@ -186,8 +186,8 @@ def block_lane(
     perm = P(len(units), key_of(UNITS, seed, epoch, lane))
     in_order = [units[perm(i)] for i in range(len(units))]
     length = len(rows)
-    w = ceil_div(window, lanes)
-    number_of_windows = ceil_div(length, w)
+    most = ceil_div(window, lanes)
+    number_of_windows = ceil_div(length, most)
     width = ceil_div(length, number_of_windows) if length else 1
     phase = 0 if number_of_windows == 1 else lane * width // lanes
     windows: dict[int, list[int]] = {}
