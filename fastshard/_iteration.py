@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 from fastshard._plan import EpochPlan, PlannedBatch
 from fastshard.distributed import Topology
 
@@ -126,27 +124,18 @@ def samples(progress: Progress, gather: Gather, transform: Transform | None) -> 
 def _chunks(progress: Progress, max_rows: int) -> Iterator[PlannedBatch]:
     """This worker's samples in runs of at most `max_rows`."""
     _, skip = progress.counted()
-    parts: list[PlannedBatch] = []
-    rows = 0
-    for index in progress.rest():
-        planned = progress.plan.batch(index)
+    rest = progress.rest()
+    at_once = max(1, max_rows // progress.plan.batch_size)
+    for first in range(0, len(rest), at_once):
+        planned = progress.plan.batches(rest[first : first + at_once])
         if skip:
             planned, skip = _slice(planned, skip, len(planned.ids)), 0
-        if rows + len(planned.ids) > max_rows and parts:
-            yield _joined(parts)
-            parts, rows = [], 0
-        if len(planned.ids) > max_rows:
-            yield from _pieces(planned, max_rows)
-        elif len(planned.ids):
-            parts.append(planned)
-            rows += len(planned.ids)
-    if parts:
-        yield _joined(parts)
+        yield from _pieces(planned, max_rows)
 
 
 def _pieces(planned: PlannedBatch, max_rows: int) -> Iterator[PlannedBatch]:
     count = len(planned.ids)
-    if count <= max_rows:
+    if 0 < count <= max_rows:
         yield planned
         return
     for first in range(0, count, max_rows):
@@ -157,22 +146,4 @@ def _slice(planned: PlannedBatch, first: int, end: int) -> PlannedBatch:
     repeat = planned.is_repeat
     return PlannedBatch(
         planned.positions[first:end], planned.ids[first:end], None if repeat is None else repeat[first:end]
-    )
-
-
-def _joined(parts: list[PlannedBatch]) -> PlannedBatch:
-    if len(parts) == 1:
-        return parts[0]
-    repeat = None
-    if any(part.is_repeat is not None for part in parts):
-        repeat = np.concatenate(
-            [
-                np.zeros(len(part.ids), np.bool_) if part.is_repeat is None else part.is_repeat
-                for part in parts
-            ]
-        )
-    return PlannedBatch(
-        np.concatenate([part.positions for part in parts]),
-        np.concatenate([part.ids for part in parts]),
-        repeat,
     )

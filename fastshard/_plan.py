@@ -5,6 +5,7 @@ Needs the index alone: no shard is opened for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -197,6 +198,15 @@ class EpochPlan:
     def native(self) -> tuple[_core.EpochOrder, _core.Partition]:
         """Order and partition, for the native pipeline."""
         return self._order, self._partition
+
+    def batches(self, indices: Sequence[int]) -> PlannedBatch:
+        """Several batches of this rank, at least one, joined to one."""
+        parts = [self._partition.batch(index) for index in indices]
+        positions = np.concatenate([part for part, _ in parts])
+        repeat: npt.NDArray[np.bool_] | None = None
+        if any(part is not None for _, part in parts):
+            repeat = np.concatenate([np.zeros(len(p), np.bool_) if r is None else r for p, r in parts])
+        return PlannedBatch(positions, self._order.ids(positions), repeat)
 
     def position_after(self, steps: int) -> int:
         """The first position that was not delivered after so many steps of all ranks: `size` after the last."""
