@@ -89,6 +89,7 @@ endfunction()
 fastshard_system_library(zstd zstd.h zstd)
 fastshard_system_library(lz4 lz4frame.h lz4)
 fastshard_system_library(xxhash xxhash.h "")
+fastshard_system_library(uring liburing.h uring)  # optional: without it the engine of threads reads
 
 if(NOT TARGET fastshard::zstd)
   fastshard_fetch(zstd zstd_dir zstd-1.5.7.tar.gz

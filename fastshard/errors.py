@@ -11,6 +11,7 @@ __all__ = [
     "NotFoundError",
     "NullError",
     "OutOfRangeError",
+    "ReadTimeoutError",
     "SchemaError",
     "SourceError",
     "StateError",
@@ -35,6 +36,10 @@ class UnsupportedError(Error, NotImplementedError):
 
 class StorageError(Error, OSError):
     """The operating system refused or failed: no space, no permission, an I/O error."""
+
+
+class ReadTimeoutError(Error, TimeoutError):
+    """Storage did not answer in time."""
 
 
 class NotFoundError(Error, FileNotFoundError):

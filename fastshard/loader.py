@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -14,12 +15,13 @@ import numpy.typing as npt
 
 from fastshard import _core
 from fastshard._bad_samples import BadSample, BadSamples
+from fastshard._engine import EngineName, choose_engine
 from fastshard._index import DatasetIndex, read_index
 from fastshard._iteration import Progress
 from fastshard._transforms import Backend, Transforms
 from fastshard.dataset import ShardDataset
 from fastshard.distributed import usable_cpus
-from fastshard.errors import CorruptError, InvalidError, StorageError
+from fastshard.errors import CorruptError, InvalidError, ReadTimeoutError, StorageError
 from fastshard.loader_stats import LoaderStats, Totals
 from fastshard.reader import Verify
 
@@ -105,6 +107,7 @@ class ShardLoader:
         add: Mapping[str, str] | None = None,
         verify: Verify = "auto",
         memory: int | None = None,
+        engine: EngineName = "auto",
         max_open: int = 1024,
         threads: int | None = None,
         prefetch: int | None = None,
@@ -122,7 +125,9 @@ class ShardLoader:
             sample_transform: Called with each sample, a dict of NumPy values; the dicts, tuples or tensors that it
                 returns are collated. Either may take `rng`, a NumPy generator keyed by (seed, epoch, and the sample's
                 id or the batch's first position): augmentation is the same under any division and after a resume.
-            memory: Budget for decompressed blocks in bytes; None for two windows of the data set.
+            memory: Budget in bytes for blocks that were read or decompressed; None for two windows of the data set. With
+                less, blocks are read again.
+            engine: "mmap", "uring", "threads", or "auto" to choose by what is found; `stats()` says why.
             threads, prefetch, device, pin_memory, on_bad_sample, read_timeout, transform_backend: See
                 `PipelineOptions`.
 
@@ -169,6 +174,14 @@ class ShardLoader:
         self._transforms = Transforms.of(transform, sample_transform, seed)
         self._reader = self._dataset._source.open()
         self._gather = self._dataset._source.gather()
+        self._memory = _cache_bytes(self._reader.index) if memory is None else memory
+        self._engine = choose_engine(
+            engine,
+            os.path.abspath(self._reader.path),
+            self._reader.index.bytes,
+            largest_batch=_largest_block(self._reader.index),
+            read_timeout=read_timeout,
+        )
         self._progress: Progress | None = None
         self._bad = BadSamples(self._reader)
         self._totals = Totals()
@@ -218,6 +231,11 @@ class ShardLoader:
             threads=self._threads(),
             prefetch=self._prefetch(plan.batch_size),
             keep_going=self._options.on_bad_sample == "replace",
+            reading=self._engine.reading(
+                check=self._reader.checks_columns,
+                memory=self._memory,
+                read_timeout=self._options.read_timeout,
+            ),
         )
         atexit.register(
             stream.stop
@@ -232,7 +250,7 @@ class ShardLoader:
             while True:
                 try:
                     made = stream.next(timeout)
-                except (CorruptError, StorageError) as error:
+                except (CorruptError, ReadTimeoutError, StorageError) as error:
                     if self._options.on_bad_sample == "raise":
                         raise
                     yield self._bad.replaced(index, error, self._gather, tensors=not self._transforms)
@@ -320,8 +338,8 @@ class ShardLoader:
         return self._totals.stats(
             [stream.stats() for stream in list(self._streams)],
             self._reader.stats(),
-            engine="mmap",
-            engine_reason="shards are read through mappings",
+            engine=self._engine.name,
+            engine_reason=self._engine.reason,
             bad_samples=len(self._bad.found),
             transforms=bool(self._transforms),
         )
@@ -345,6 +363,11 @@ def _cache_bytes(index: DatasetIndex) -> int:
     """Two windows of the data set: what a shuffle by blocks uses again while it moves from one to the next."""
     window = index.window * index.raw_bytes // max(1, index.rows)
     return 2 * window + (64 << 20)
+
+
+def _largest_block(index: DatasetIndex) -> int:
+    """Bytes of the largest block, as far as index.json says: the mean, where it has more than one."""
+    return index.raw_bytes // max(1, index.blocks)
 
 
 def _is_repeat(count: int, repeats: int) -> npt.NDArray[np.bool_]:

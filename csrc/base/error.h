@@ -12,6 +12,7 @@ enum class ErrorKind {
   kUnsupported,  // valid, but nothing that this reader reads
   kIo,           // the operating system refused or failed
   kNotFound,     // a file that the index names is not there
+  kTimeout,      // storage did not answer in time
   kInvalid,      // an argument of the caller
   kOutOfRange,   // an id or a position outside the data set
 };

@@ -26,18 +26,42 @@ constexpr auto kSlice = std::chrono::milliseconds(50);  // between looks for Ctr
 // A stream and the forms in which Python wants its columns.
 struct PythonStream {
   PythonStream(std::shared_ptr<ShardSet> set, pipeline::BatchPlan plan, std::shared_ptr<Projection> columns,
-               BatchStream::Options options)
-      : projection(std::move(columns)), stream(std::move(set), std::move(plan), projection->columns, options) {}
+               BatchStream::Options options, std::unique_ptr<pipeline::BlockStore> store)
+      : projection(std::move(columns)),
+        stream(std::move(set), std::move(plan), projection->columns, options, std::move(store)) {}
   std::shared_ptr<Projection> projection;
   BatchStream stream;
 };
+
+// How blocks are read: engine ("uring" or "threads"), depth, io_threads, direct, check, budget, ahead, read_timeout.
+std::unique_ptr<pipeline::BlockStore> make_store(const std::shared_ptr<ShardSet>& set, const Projection& projection,
+                                                 const py::dict& reading) {
+  pipeline::BlockStoreOptions options;
+  options.depth = std::max(1U, reading["depth"].cast<uint32_t>());
+  options.direct = reading["direct"].cast<bool>();
+  options.check = reading["check"].cast<bool>();
+  options.budget_bytes = reading["budget"].cast<size_t>();
+  options.ahead_bytes = reading["ahead"].cast<size_t>();
+  options.read_timeout = std::chrono::nanoseconds(reading["read_timeout_ns"].cast<int64_t>());
+  const auto name = reading["engine"].cast<std::string>();
+  std::unique_ptr<io::ReadEngine> engine;
+  if (name == "uring") {
+    std::string reason;
+    engine = io::make_uring_engine(options.depth, reason);
+    if (!engine)
+      throw Error(ErrorKind::kInvalid, "engine=\"uring\": " + reason + "; use engine=\"threads\" or \"auto\"");
+  } else {
+    engine = io::make_thread_engine(reading["io_threads"].cast<uint32_t>(), options.depth);
+  }
+  return std::make_unique<pipeline::BlockStore>(set, projection.columns, std::move(engine), options);
+}
 
 std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
                                           const std::shared_ptr<Projection>& projection,
                                           const std::shared_ptr<SharedEpochOrder>& order,
                                           const order::Partition& partition, uint64_t first, uint64_t step,
                                           const py::object& selection, uint32_t threads, uint32_t prefetch,
-                                          bool keep_going) {
+                                          bool keep_going, const py::object& reading) {
   if (step == 0 || threads == 0 || prefetch == 0)
     throw Error(ErrorKind::kInvalid, "step, threads and prefetch are at least 1");
   std::span<const int64_t> ids;
@@ -52,9 +76,11 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
   }
   const std::shared_ptr<const order::EpochOrder> pure(order, &order->order);
   pipeline::BatchPlan plan(pure, partition, first, step, ids, std::move(owner));
+  std::unique_ptr<pipeline::BlockStore> store =
+      reading.is_none() ? nullptr : make_store(set, *projection, reading.cast<py::dict>());
   const py::gil_scoped_release release;
   return std::make_shared<PythonStream>(set, std::move(plan), projection,
-                                        BatchStream::Options{threads, prefetch, keep_going});
+                                        BatchStream::Options{threads, prefetch, keep_going}, std::move(store));
 }
 
 // Integers below 2^63 as an int64 array that owns them.
@@ -105,16 +131,32 @@ py::dict stats(const PythonStream& self) {
   dict["plan_ns"] = stats.plan_ns;
   dict["gather_ns"] = stats.gather_ns;
   dict["idle_ns"] = stats.idle_ns;
+  const pipeline::BlockStoreStats store = self.stream.store_stats();
+  dict["blocks_read"] = store.blocks_read;
+  dict["bytes_read"] = store.bytes_read;
+  dict["blocks_used_again"] = store.blocks_used_again;
+  dict["held_bytes"] = store.held_bytes;
+  dict["decode_ns"] = store.decode_ns;
+  dict["buffered_files"] = store.buffered_files;
   return dict;
 }
 
 }  // namespace
 
 void register_stream(py::module_& module) {
+  module.def(
+      "uring_refusal",
+      [] {
+        std::string reason;
+        return io::make_uring_engine(1, reason) ? py::object(py::none()) : py::object(py::str(reason));
+      },
+      "None where io_uring can be used, else why not.");
+  module.def("file_system", &io::file_system_of, py::arg("path"),
+             "Kind of file system: tmpfs, nfs, fuse, ...; other for local disks.");
   py::class_<PythonStream, std::shared_ptr<PythonStream>>(module, "BatchStream")
       .def(py::init(&make_stream), py::kw_only(), py::arg("set"), py::arg("projection"), py::arg("order"),
            py::arg("partition"), py::arg("first"), py::arg("step"), py::arg("selection"), py::arg("threads"),
-           py::arg("prefetch"), py::arg("keep_going") = false)
+           py::arg("prefetch"), py::arg("keep_going") = false, py::arg("reading") = py::none())
       .def("next", &next, py::arg("timeout"))
       .def(
           "stop", [](PythonStream& self) { self.stream.stop(); }, py::call_guard<py::gil_scoped_release>())

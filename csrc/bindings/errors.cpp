@@ -15,6 +15,7 @@ const char* class_name(ErrorKind kind) {
     case ErrorKind::kUnsupported: return "UnsupportedError";
     case ErrorKind::kIo: return "StorageError";
     case ErrorKind::kNotFound: return "NotFoundError";
+    case ErrorKind::kTimeout: return "ReadTimeoutError";
     case ErrorKind::kInvalid: return "InvalidError";
     case ErrorKind::kOutOfRange: return "OutOfRangeError";
   }

@@ -1,5 +1,5 @@
-// Reads in flight. An engine is handed whole batches of requests, and hands back what is done in any order; the caller owns
-// the memory and keeps it until the completion came. One thread uses an engine, but for `wake`.
+// Reads in flight. An engine is handed whole batches of requests, and hands back what is done in any order; the caller
+// owns the memory and keeps it until the completion came. One thread uses an engine, but for `wake`.
 //
 // Errors come by value: `result` is the number of bytes read (fewer than asked for at the end of a file, or where the
 // system wants it so: the caller asks for the rest), or -errno.

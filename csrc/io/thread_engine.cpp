@@ -56,7 +56,7 @@ class ThreadEngine final : public ReadEngine {
 
   size_t wait(std::span<ReadCompletion> completions, size_t at_least, Deadline deadline) override {
     std::unique_lock lock(mutex_);
-    const size_t wanted = std::min({at_least, completions.size(), in_flight_});
+    const size_t wanted = std::min(at_least, completions.size());
     done_.wait_until(lock, deadline, [&] { return finished_.size() >= wanted || woken_; });
     woken_ = false;
     const size_t count = std::min(finished_.size(), completions.size());
@@ -107,6 +107,8 @@ class ThreadEngine final : public ReadEngine {
 
 }  // namespace
 
-std::unique_ptr<ReadEngine> make_thread_engine(uint32_t threads, uint32_t depth) { return std::make_unique<ThreadEngine>(threads, depth); }
+std::unique_ptr<ReadEngine> make_thread_engine(uint32_t threads, uint32_t depth) {
+  return std::make_unique<ThreadEngine>(threads, depth);
+}
 
 }  // namespace fastshard::io

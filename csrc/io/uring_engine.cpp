@@ -20,7 +20,7 @@ class UringEngine final : public ReadEngine {
  public:
   // Throws nothing; `error` is 0 or what the kernel answered.
   UringEngine(uint32_t depth, int& error) : depth_(std::max(1U, depth)) {
-    error = io_uring_queue_init(depth_ + 1, &ring_, 0);  // one more for the wake-up
+    error = io_uring_queue_init(static_cast<unsigned>(depth_) + 1, &ring_, 0);  // one more for the wake-up
     if (error != 0) return;
     made_ = true;
     wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -61,7 +61,7 @@ class UringEngine final : public ReadEngine {
   }
 
   size_t wait(std::span<ReadCompletion> completions, size_t at_least, Deadline deadline) override {
-    const size_t wanted = std::min({at_least, completions.size(), in_flight_});
+    const size_t wanted = std::min(at_least, completions.size());
     size_t count = 0;
     bool woken = false;
     while (count < completions.size()) {

@@ -11,7 +11,6 @@
 namespace fastshard::ipc {
 namespace {
 
-constexpr size_t kAlignment = 64;
 // An LZ4 block expands at most 255 times; a larger claim is a lie, and is refused before memory is taken for it.
 constexpr int64_t kLz4MaxRatio = 256;
 constexpr int64_t kSlack = 1 << 16;
@@ -74,9 +73,9 @@ void decompress_zstd(ByteSpan frame, std::byte* out, size_t size) {
 
 void Storage::Free::operator()(std::byte* bytes) const noexcept { std::free(bytes); }
 
-Storage::Storage(size_t size) : size_(size) {
-  const size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
-  bytes_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded == 0 ? kAlignment : rounded)));
+Storage::Storage(size_t size, size_t alignment) : size_(size) {
+  const size_t rounded = (size + alignment - 1) / alignment * alignment;
+  bytes_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded)));
   if (!bytes_) throw std::bad_alloc();
 }
 

@@ -8,11 +8,11 @@
 
 namespace fastshard::ipc {
 
-// Owned bytes with 64-byte alignment. Contents are uninitialised until written.
+// Owned bytes, aligned to 64 bytes or as said (a power of two). Contents are uninitialised until written.
 class Storage {
  public:
   Storage() = default;
-  explicit Storage(size_t size);
+  explicit Storage(size_t size, size_t alignment = 64);
   [[nodiscard]] std::byte* data() noexcept { return bytes_.get(); }
   [[nodiscard]] ByteSpan span() const noexcept { return {bytes_.get(), size_}; }
   [[nodiscard]] size_t size() const noexcept { return size_; }

@@ -16,10 +16,8 @@ using Network = void (*)(const Permutation&, uint32_t*, uint32_t*, uint64_t*, si
 
 Network network_of(Kernel kernel) noexcept {
   switch (kernel) {
-    case Kernel::kAvx2:
-      return detail::network_avx2;
-    case Kernel::kPortable:
-      break;
+    case Kernel::kAvx2: return detail::network_avx2;
+    case Kernel::kPortable: break;
   }
   return detail::network_portable;
 }
@@ -84,10 +82,8 @@ class Chunk {
 
 std::string_view kernel_name(Kernel kernel) noexcept {
   switch (kernel) {
-    case Kernel::kAvx2:
-      return "avx2";
-    case Kernel::kPortable:
-      break;
+    case Kernel::kAvx2: return "avx2";
+    case Kernel::kPortable: break;
   }
   return "portable";
 }

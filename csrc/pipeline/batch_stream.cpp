@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fault_guard.h"
+#include "pipeline/store_take.h"
 
 namespace fastshard::pipeline {
 namespace {
@@ -32,15 +33,18 @@ struct BatchStream::State {
     bool ready = false;
   };
 
-  State(std::shared_ptr<ShardSet> source, BatchPlan batches, std::vector<uint32_t> read, const Options& options)
+  State(std::shared_ptr<ShardSet> source, BatchPlan batches, std::vector<uint32_t> read, const Options& options,
+        std::unique_ptr<BlockStore> blocks)
       : set(std::move(source)),
         plan(std::move(batches)),
         columns(std::move(read)),
         size(plan.size()),
+        store(std::move(blocks)),
         slots(std::max<uint32_t>(1, options.prefetch)),
         keep_going(options.keep_going) {}
 
   void work(uint32_t number);
+  void read_ahead();
   [[nodiscard]] bool claim(uint64_t& index);
   // Fills a slot that the caller claimed: with the batch, or with the error that it met.
   void make_into(Slot& slot, uint64_t index, order::PermutationCache& cache);
@@ -50,6 +54,7 @@ struct BatchStream::State {
   const BatchPlan plan;
   const std::vector<uint32_t> columns;
   const uint64_t size;
+  const std::unique_ptr<BlockStore> store;  // null: mapped
 
   std::mutex mutex;
   std::condition_variable made;   // the batch being waited for is there, or the stream is stopped
@@ -69,13 +74,15 @@ struct BatchStream::State {
   std::vector<std::thread> threads;
 };
 
-BatchStream::BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, std::vector<uint32_t> columns, Options options)
+BatchStream::BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, std::vector<uint32_t> columns, Options options,
+                         std::unique_ptr<BlockStore> store)
     : generation_(ShardSet::generation()) {
   install_fault_handler();
-  auto state = std::make_unique<State>(std::move(set), std::move(plan), std::move(columns), options);
+  auto state = std::make_unique<State>(std::move(set), std::move(plan), std::move(columns), options, std::move(store));
   const uint64_t useful = std::min<uint64_t>({options.threads, state->slots.size(), state->size});
   try {
     for (uint32_t i = 0; i < useful; ++i) state->threads.emplace_back([worked = state.get(), i] { worked->work(i); });
+    if (state->store) state->threads.emplace_back([worked = state.get()] { worked->read_ahead(); });
   } catch (const std::system_error& error) {
     state->stop();
     throw Error(ErrorKind::kIo,
@@ -159,6 +166,10 @@ StreamStats BatchStream::stats() const {
   return stats;
 }
 
+BlockStoreStats BatchStream::store_stats() const {
+  return forked() || !state_->store ? BlockStoreStats{} : state_->store->stats();
+}
+
 void BatchStream::State::stop() noexcept {
   {
     const std::lock_guard lock(mutex);
@@ -166,8 +177,30 @@ void BatchStream::State::stop() noexcept {
   }
   made.notify_all();
   taken.notify_all();
+  if (store) store->stop();
   for (std::thread& thread : threads) {
     if (thread.joinable()) thread.join();
+  }
+}
+
+// Asks for the blocks of batch after batch; the store makes it wait when it is far enough ahead.
+void BatchStream::State::read_ahead() {
+  pthread_setname_np(pthread_self(), "fs-ahead");
+  order::PermutationCache cache;
+  PlannedBatch planned;
+  try {
+    for (uint64_t index = 0; index < size; ++index) {
+      {
+        const std::lock_guard lock(mutex);
+        if (stopped) return;
+        index = std::max(index, delivered);
+        if (index >= size) return;
+      }
+      plan.fill(index, planned, cache);
+      request_blocks(*set, *store, planned.ids);
+    }
+  } catch (const std::exception&) {
+    // Whoever makes the batch meets the same error, at its place in the order, and reports it.
   }
 }
 
@@ -191,7 +224,8 @@ void BatchStream::State::make_into(Slot& slot, uint64_t index, order::Permutatio
   try {
     plan.fill(index, slot.batch.planned, cache);
     planned = Clock::now();
-    slot.batch.columns = set->take(slot.batch.planned.ids, columns);
+    slot.batch.columns =
+        store ? take(*set, *store, slot.batch.planned.ids) : set->take(slot.batch.planned.ids, columns);
   } catch (...) {
     slot.error = std::current_exception();
   }

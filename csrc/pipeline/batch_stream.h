@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "pipeline/batch_plan.h"
+#include "pipeline/block_store.h"
 #include "pipeline/shard_set.h"
 
 namespace fastshard::pipeline {
@@ -54,7 +55,10 @@ class BatchStream {
     bool keep_going = false;  // after a batch that failed: `next` throws once for it and goes on with the one behind it
   };
 
-  BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, std::vector<uint32_t> columns, Options options);
+  // With a store, blocks come through it (its columns are `columns`), asked for ahead by a thread of their own;
+  // without, from mappings.
+  BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, std::vector<uint32_t> columns, Options options,
+              std::unique_ptr<BlockStore> store = nullptr);
   ~BatchStream();
   BatchStream(const BatchStream&) = delete;
   BatchStream& operator=(const BatchStream&) = delete;
@@ -63,6 +67,7 @@ class BatchStream {
   [[nodiscard]] NextStatus next(FinishedBatch& out, Deadline deadline);
   void stop() noexcept;
   [[nodiscard]] StreamStats stats() const;
+  [[nodiscard]] BlockStoreStats store_stats() const;  // zeros without a store
 
  private:
   struct State;

@@ -24,13 +24,13 @@ struct BlockStore::Entry {
   std::shared_ptr<Shard> shard;
   uint32_t block = 0;
   State state = State::kReading;
-  bool used = false;      // by a `get`
-  bool kept = false;      // in order_
+  bool used = false;  // by a `get`
+  bool kept = false;  // in order_
   std::list<uint64_t>::iterator place;
 
   // Of the read, by the I/O thread until it leaves kReading:
   std::shared_ptr<io::DirectFile> file;
-  int64_t first = 0;  // file offset of raw
+  int64_t first = 0;   // file offset of raw
   int64_t wanted = 0;  // bytes of raw that must be there
   int64_t got = 0;
   uint32_t attempts = 0;
@@ -42,12 +42,13 @@ struct BlockStore::Entry {
 
   [[nodiscard]] size_t bytes() const noexcept { return loaded ? loaded->bytes : static_cast<size_t>(wanted); }
   [[nodiscard]] std::string where() const {
-    return shard->name() + ": block " + std::to_string(block) + " at offset " + std::to_string(shard->entry(block).extent.offset) + ": ";
+    return shard->name() + ": block " + std::to_string(block) + " at offset " +
+           std::to_string(shard->entry(block).extent.offset) + ": ";
   }
 };
 
-BlockStore::BlockStore(std::shared_ptr<ShardSet> set, std::vector<uint32_t> columns, std::unique_ptr<io::ReadEngine> engine,
-                       BlockStoreOptions options)
+BlockStore::BlockStore(std::shared_ptr<ShardSet> set, std::vector<uint32_t> columns,
+                       std::unique_ptr<io::ReadEngine> engine, BlockStoreOptions options)
     : set_(std::move(set)), columns_(std::move(columns)), options_(options), engine_(std::move(engine)) {
   thread_ = std::thread([this] { run(); });
 }
@@ -129,7 +130,8 @@ std::shared_ptr<const LoadedBlock> BlockStore::get(uint32_t shard, uint32_t bloc
     ++stats_.blocks_used_again;
   }
   for (;;) {
-    changed_.wait(lock, [&] { return stopped_ || (entry->state != State::kReading && entry->state != State::kDecoding); });
+    changed_.wait(lock,
+                  [&] { return stopped_ || (entry->state != State::kReading && entry->state != State::kDecoding); });
     if (entry->state == State::kReady) {
       if (entry->kept) order_.splice(order_.begin(), order_, entry->place);
       return entry->loaded;
@@ -220,7 +222,8 @@ std::shared_ptr<io::DirectFile> BlockStore::file_of(const Shard& shard) {
   const auto found = files_.find(shard.number());
   if (found != files_.end()) return found->second;
   if (files_.size() >= kMaxFiles) {
-    for (auto at = files_.begin(); at != files_.end();) at = at->second.use_count() == 1 ? files_.erase(at) : std::next(at);
+    for (auto at = files_.begin(); at != files_.end();)
+      at = at->second.use_count() == 1 ? files_.erase(at) : std::next(at);
   }
   auto file = std::make_shared<io::DirectFile>(set_->root() + "/" + shard.name(), shard.name(), options_.direct);
   if (!file->direct()) {
@@ -234,7 +237,9 @@ std::shared_ptr<io::DirectFile> BlockStore::file_of(const Shard& shard) {
 io::ReadRequest BlockStore::rest_of(const EntryRef& entry, uint64_t tag) const {
   // O_DIRECT goes on at a multiple of its alignment; what is read twice is a page at most.
   const int64_t from = entry->got / io::kDirectAlignment * io::kDirectAlignment;
-  return {tag, entry->file->fd(), static_cast<uint64_t>(entry->first + from),
+  return {tag,
+          entry->file->fd(),
+          static_cast<uint64_t>(entry->first + from),
           {entry->raw.data() + from, entry->raw.size() - static_cast<size_t>(from)}};
 }
 
@@ -287,12 +292,14 @@ void BlockStore::handle(const io::ReadCompletion& completion) {
       }
       if (again()) return;
     }
-    wrong = std::string("reading ") + std::to_string(entry->wanted) + " bytes failed: " + std::strerror(-completion.result);
+    wrong =
+        std::string("reading ") + std::to_string(entry->wanted) + " bytes failed: " + std::strerror(-completion.result);
   } else {
     entry->got = entry->got / io::kDirectAlignment * io::kDirectAlignment + completion.result;
     if (entry->got < entry->wanted) {
       if (completion.result > 0 && again()) return;
-      wrong = "the file ends " + std::to_string(entry->wanted - entry->got) + " bytes before the block does: it was cut short; restore the file";
+      wrong = "the file ends " + std::to_string(entry->wanted - entry->got) +
+              " bytes before the block does: it was cut short; restore the file";
     }
   }
   const std::lock_guard lock(mutex_);
@@ -327,11 +334,13 @@ void BlockStore::expire() {
     at = in_flight_.erase(at);
     const double seconds = std::chrono::duration<double>(options_.read_timeout).count();
     const std::lock_guard lock(mutex_);
-    finish(entry, State::kFailed,
-           std::make_exception_ptr(Error(ErrorKind::kTimeout, "read_timeout",
-                                         entry->where() + "reading bytes " + std::to_string(entry->first) + " to " +
-                                             std::to_string(entry->first + entry->wanted) + " took longer than " + std::to_string(seconds) +
-                                             " s (attempt " + std::to_string(entry->attempts) + "); raise read_timeout= or look at the storage")));
+    finish(
+        entry, State::kFailed,
+        std::make_exception_ptr(Error(ErrorKind::kTimeout, "read_timeout",
+                                      entry->where() + "reading bytes " + std::to_string(entry->first) + " to " +
+                                          std::to_string(entry->first + entry->wanted) + " took longer than " +
+                                          std::to_string(seconds) + " s (attempt " + std::to_string(entry->attempts) +
+                                          "); raise read_timeout= or look at the storage")));
     changed_.notify_all();
   }
 }

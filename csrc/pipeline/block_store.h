@@ -1,12 +1,13 @@
-// Blocks read by an engine into memory of our own: asked for ahead in plan order, read, and kept while the budget lasts.
+// Blocks read by an engine into memory of our own: asked for ahead in plan order, read, and kept while the budget
+// lasts.
 //
-// One I/O thread owns the engine. A block goes from kReading (queued or in flight) to kRead; the first thread that needs it checks and
-// decompresses it (kDecoding), and it is kReady. `get` always gets: a block that nobody asked for is read at once, before what
-// was asked ahead, whatever the budget says, so no budget deadlocks; the budget decides what is kept, and how far ahead
-// `request` may run.
+// One I/O thread owns the engine. A block goes from kReading (queued or in flight) to kRead; the first thread that
+// needs it checks and decompresses it (kDecoding), and it is kReady. `get` always gets: a block that nobody asked for
+// is read at once, before what was asked ahead, whatever the budget says, so no budget deadlocks; the budget decides
+// what is kept, and how far ahead `request` may run.
 //
-// `stop` wakes everybody: waiting calls throw or return, the I/O thread ends. A read that outlives its deadline fails its
-// block and keeps its memory until it comes back.
+// `stop` wakes everybody: waiting calls throw or return, the I/O thread ends. A read that outlives its deadline fails
+// its block and keeps its memory until it comes back.
 #pragma once
 
 #include <chrono>
@@ -29,18 +30,18 @@
 namespace fastshard::pipeline {
 
 struct LoadedBlock {
-  ipc::Storage raw;                         // what the views of uncompressed columns refer to
-  std::vector<ipc::LoadedColumn> columns;   // in the order of the store's columns
-  std::vector<const std::byte*> plain;      // likewise: first value of rows of constant width without nulls, else null
+  ipc::Storage raw;                        // what the views of uncompressed columns refer to
+  std::vector<ipc::LoadedColumn> columns;  // in the order of the store's columns
+  std::vector<const std::byte*> plain;     // likewise: first value of rows of constant width without nulls, else null
   size_t bytes = 0;
 };
 
 struct BlockStoreOptions {
-  size_t budget_bytes = size_t{256} << 20;  // of blocks kept
-  size_t ahead_bytes = size_t{64} << 20;    // of blocks asked for and not yet used
-  uint32_t depth = 16;                      // reads in flight
-  bool direct = true;                       // past the page cache
-  bool check = true;                        // compare columns with their hashes
+  size_t budget_bytes = size_t{256} << 20;   // of blocks kept
+  size_t ahead_bytes = size_t{64} << 20;     // of blocks asked for and not yet used
+  uint32_t depth = 16;                       // reads in flight
+  bool direct = true;                        // past the page cache
+  bool check = true;                         // compare columns with their hashes
   std::chrono::nanoseconds read_timeout{0};  // of one read; 0: none
 };
 
@@ -49,13 +50,14 @@ struct BlockStoreStats {
   int64_t bytes_read = 0;
   int64_t blocks_used_again = 0;  // `get` found them kept
   int64_t held_bytes = 0;
-  int64_t decode_ns = 0;          // checking and decompressing, of all threads
-  int64_t buffered_files = 0;     // opened without O_DIRECT, or changed to it
+  int64_t decode_ns = 0;       // checking and decompressing, of all threads
+  int64_t buffered_files = 0;  // opened without O_DIRECT, or changed to it
 };
 
 class BlockStore {
  public:
-  BlockStore(std::shared_ptr<ShardSet> set, std::vector<uint32_t> columns, std::unique_ptr<io::ReadEngine> engine, BlockStoreOptions options);
+  BlockStore(std::shared_ptr<ShardSet> set, std::vector<uint32_t> columns, std::unique_ptr<io::ReadEngine> engine,
+             BlockStoreOptions options);
   ~BlockStore();
   BlockStore(const BlockStore&) = delete;
   BlockStore& operator=(const BlockStore&) = delete;
@@ -93,8 +95,8 @@ class BlockStore {
   std::unique_ptr<io::ReadEngine> engine_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // an entry left kReading or kDecoding, or the store stopped
-  std::condition_variable room_;     // less is waiting to be used
+  std::condition_variable changed_;                 // an entry left kReading or kDecoding, or the store stopped
+  std::condition_variable room_;                    // less is waiting to be used
   std::unordered_map<uint64_t, EntryRef> entries_;  // by shard << 32 | block
   std::list<uint64_t> order_;                       // kept blocks, most recently used first
   std::deque<EntryRef> queue_;                      // not yet given to the engine

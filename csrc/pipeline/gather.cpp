@@ -238,6 +238,17 @@ GatherStatus gather(const Field& field, std::span<const Run> runs, BufferPool& p
   return Gatherer(pool).gather_column(field, runs, total, column);
 }
 
+std::byte* make_plain_column(const Field& field, int64_t length, BufferPool& pool, Column& column) {
+  column.field = &field;
+  column.length = length;
+  if (field.layout == Layout::kFixed) {
+    column.data = pool.lease(static_cast<size_t>(length * field.byte_width));
+    return column.data.data();
+  }
+  column.children.resize(1);
+  return make_plain_column(field.children[0], length * field.list_size, pool, column.children[0]);
+}
+
 GatherStatus gather_plain(std::span<const std::byte* const> sources, int64_t width, std::byte* out) noexcept {
   const std::byte* const* const from = sources.data();
   const size_t count = sources.size();

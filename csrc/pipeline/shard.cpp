@@ -31,6 +31,10 @@ const std::byte* innermost_values(const ipc::ArrayView& view) {
 
 const std::byte* const Shard::kNotPlain = &kNotPlainMark;
 
+const std::byte* plain_values_of(const ipc::ArrayView& view) {
+  return is_plain(view) ? innermost_values(view) : nullptr;
+}
+
 int64_t plain_width(const ipc::Field& field) {
   if (field.layout == ipc::Layout::kFixed) return field.byte_width;
   if (field.layout != ipc::Layout::kFixedList) return 0;
@@ -87,11 +91,8 @@ std::string Shard::where(size_t block) const {
          std::to_string(table_.blocks[block].extent.offset) + ": ";
 }
 
-Shard::OpenBlock& Shard::open_block(size_t block) {
-  if (open_[block]) return *open_[block];
+ipc::BatchLayout Shard::parse_metadata(size_t block, ByteSpan metadata) const {
   const BlockEntry& entry = table_.blocks[block];
-  const std::vector<std::byte> metadata =
-      file_.read(static_cast<uint64_t>(entry.extent.offset), static_cast<uint64_t>(entry.extent.metadata_bytes));
   if (const uint64_t found = xxh3_64(metadata); found != entry.metadata_hash) {
     throw Error(ErrorKind::kCorrupt, "metadata_hash",
                 where(block) + "xxh3 of its metadata is " + hex(found) + ", the index says " +
@@ -103,15 +104,29 @@ Shard::OpenBlock& Shard::open_block(size_t block) {
       throw Error(ErrorKind::kCorrupt, "block_rows",
                   "it has " + std::to_string(layout.rows) + " rows, the index says " + std::to_string(entry.rows));
     }
-    open_[block] = std::make_unique<OpenBlock>(std::move(layout), context_.schema->fields.size());
+    return layout;
   } catch (const Error& error) {
     throw Error(error.kind(), error.code(), where(block) + error.what());
   }
+}
+
+void Shard::compare_column(size_t block, size_t column, ByteSpan extent) {
+  context_.counters->columns_checked.fetch_add(1, std::memory_order_relaxed);
+  context_.counters->bytes_checked.fetch_add(static_cast<int64_t>(extent.size()), std::memory_order_relaxed);
+  compare(block, column, xxh3_64(extent));
+}
+
+Shard::OpenBlock& Shard::open_block(size_t block) {
+  if (open_[block]) return *open_[block];
+  const ipc::BlockExtent& extent = table_.blocks[block].extent;
+  const std::vector<std::byte> metadata =
+      file_.read(static_cast<uint64_t>(extent.offset), static_cast<uint64_t>(extent.metadata_bytes));
+  open_[block] = std::make_unique<OpenBlock>(parse_metadata(block, metadata), context_.schema->fields.size());
   context_.counters->blocks_parsed.fetch_add(1, std::memory_order_relaxed);
   return *open_[block];
 }
 
-void Shard::compare(size_t block, size_t column, uint64_t found) {
+void Shard::compare(size_t block, size_t column, uint64_t found) const {
   const size_t columns = context_.schema->fields.size();
   const uint64_t expected = table_.column_hashes[block * columns + column];
   if (found == expected) return;
@@ -138,11 +153,7 @@ ipc::Storage Shard::copy_column(const OpenBlock& open, size_t block, size_t colu
 ipc::LoadedColumn Shard::load_compressed(const OpenBlock& open, size_t block, size_t column) {
   const ipc::BufferExtent extent = open.layout.column_extent(column);
   const ipc::Storage copy = copy_column(open, block, column);
-  if (context_.check_columns) {
-    context_.counters->columns_checked.fetch_add(1, std::memory_order_relaxed);
-    context_.counters->bytes_checked.fetch_add(extent.length, std::memory_order_relaxed);
-    compare(block, column, xxh3_64(copy.span()));
-  }
+  if (context_.check_columns) compare_column(block, column, copy.span());
   context_.counters->columns_decompressed.fetch_add(1, std::memory_order_relaxed);
   return ipc::load_column(open.layout, copy.span(), extent.offset, *context_.schema, column);
 }
@@ -166,8 +177,8 @@ ColumnRef Shard::column(size_t block, size_t column, DecodedCache& cache) {
         if (context_.check_columns) check_in_place(open, block, column);
         loaded = std::make_unique<const ipc::LoadedColumn>(
             ipc::load_column(open.layout, body(block), 0, *context_.schema, column));
-        const ipc::ArrayView& view = loaded->view;
-        remember_plain(block, column, is_plain(view) ? innermost_values(view) : kNotPlain);
+        const std::byte* const first_value = plain_values_of(loaded->view);
+        remember_plain(block, column, first_value != nullptr ? first_value : kNotPlain);
       }
       return {ColumnRef(), loaded.get()};  // no owner: lives with the shard
     }

@@ -70,6 +70,11 @@ class Shard {
   // Compares a column extent with its hash, in place.
   void check(size_t block, size_t column);
 
+  // For bytes of the shard that came another way than through the mapping: what the index says of them holds, or an
+  // error.
+  [[nodiscard]] ipc::BatchLayout parse_metadata(size_t block, ByteSpan metadata) const;
+  void compare_column(size_t block, size_t column, ByteSpan extent);
+
   // First value of a column that lies in the mapping as rows of constant width without nulls; kNotPlain where it does
   // not, null where that is not known yet (call `column`).
   [[nodiscard]] const std::byte* plain_values(size_t block, size_t column) const noexcept {
@@ -100,7 +105,7 @@ class Shard {
   [[nodiscard]] ipc::Storage copy_column(const OpenBlock& open, size_t block, size_t column) const;
   [[nodiscard]] ipc::LoadedColumn load_compressed(const OpenBlock& open, size_t block, size_t column);
   void check_in_place(const OpenBlock& open, size_t block, size_t column);
-  void compare(size_t block, size_t column, uint64_t found);
+  void compare(size_t block, size_t column, uint64_t found) const;
   void remember_plain(size_t block, size_t column, const std::byte* first_value);
   [[nodiscard]] uint64_t body_offset(size_t block) const noexcept;
   [[nodiscard]] ByteSpan body(size_t block) const noexcept;
@@ -116,6 +121,10 @@ class Shard {
   std::vector<std::unique_ptr<OpenBlock>> open_;  // written under the mutex
   std::vector<std::atomic<std::atomic<const std::byte*>*>> plain_;
 };
+
+// First value of a view whose rows have a constant width and no nulls and lie one after the other; null where they do
+// not.
+[[nodiscard]] const std::byte* plain_values_of(const ipc::ArrayView& view);
 
 // Width in bytes of one row where values of `field` have a constant width and lie one after the other; 0 where not.
 [[nodiscard]] int64_t plain_width(const ipc::Field& field);

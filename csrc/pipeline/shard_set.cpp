@@ -76,18 +76,6 @@ bool plain_sources(const Taken& taken, uint32_t column, int64_t width, DecodedCa
   return true;
 }
 
-// A column of constant-width rows, its innermost values still to be filled: returns where they go.
-std::byte* make_plain(const ipc::Field& field, int64_t length, BufferPool& pool, Column& column) {
-  column.field = &field;
-  column.length = length;
-  if (field.layout == ipc::Layout::kFixed) {
-    column.data = pool.lease(static_cast<size_t>(length * field.byte_width));
-    return column.data.data();
-  }
-  column.children.resize(1);
-  return make_plain(field.children[0], length * field.list_size, pool, column.children[0]);
-}
-
 }  // namespace
 
 struct ShardSet::State {
@@ -307,7 +295,7 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
     Column& result = out.emplace_back();
     const int64_t width = in_order ? 0 : plain_width(field);  // consecutive rows are copied block by block below
     if (width > 0 && plain_sources(taken, column, width, state.cache, sources.get())) {
-      std::byte* const into = make_plain(field, static_cast<int64_t>(ids.size()), *state.pool, result);
+      std::byte* const into = make_plain_column(field, static_cast<int64_t>(ids.size()), *state.pool, result);
       const std::span<const std::byte* const> rows(sources.get(), ids.size());
       if (const GatherStatus status = gather_plain(rows, width, into); status != GatherStatus::kOk)
         fail(status, column);
@@ -329,11 +317,7 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
         view = found->second;
         last_key = key;
       }
-      if (!runs.empty() && runs.back().view == view && runs.back().first + runs.back().count == row.row) {
-        ++runs.back().count;
-      } else {
-        runs.push_back({view, row.row, 1});
-      }
+      add_row(runs, view, row.row);
     }
     if (const GatherStatus status = gather(field, runs, *state.pool, result); status != GatherStatus::kOk)
       fail(status, column);

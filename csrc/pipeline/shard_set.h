@@ -59,6 +59,7 @@ class ShardSet {
 
   [[nodiscard]] const ipc::Schema& schema() const noexcept { return schema_; }
   [[nodiscard]] const ShardTable& table() const noexcept { return table_; }
+  [[nodiscard]] const std::string& root() const noexcept { return options_.root; }
   [[nodiscard]] int64_t rows() const noexcept { return table_.total_rows(); }
 
   // Columns `columns` of the samples `ids` (each 0 <= id < rows(), any order, repeats allowed).
