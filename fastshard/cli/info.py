@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _PROVENANCE = {"fastshard": "written by version"}
+_TENSOR = re.compile(r"extension<arrow\.fixed_shape_tensor\[value_type=(\w+), shape=\[([\d,]*)\][^<>]*\]>")
 _VALUE_LIMIT = 100  # columns of a terminal that one value of the provenance or the metadata may take
 
 
@@ -99,13 +101,17 @@ def _columns(index: DatasetIndex) -> str:
     rows = []
     for field in index.schema:
         stats = index.columns[field.name]
-        kind = field.type if field.nullable else f"{field.type} not null"
+        kind = _TENSOR.sub(_short_tensor, field.type) + ("" if field.nullable else " not null")
         nulls = [count(stats.null_count), count(stats.child_null_count)]
         rows.append([shorten(field.name, 40), shorten(kind, 80), *nulls, _length(stats)])
     if not any(stats.child_null_count for stats in index.columns.values()):
         for row in (header, *rows):
             del row[3]
     return table(header, rows, right=(2, 3) if len(header) == 5 else (2,))
+
+
+def _short_tensor(match: re.Match[str]) -> str:
+    return f"tensor<{match[1]}>[{match[2].replace(',', ', ')}]"
 
 
 def _length(stats: ColumnStats) -> str:

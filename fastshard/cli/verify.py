@@ -34,9 +34,7 @@ def command(context: click.Context, path: str, quiet: bool, as_json: bool) -> No
       fastshard verify train/
       fastshard verify train/ --json | jq .faults
     """
-    started = time.perf_counter()
-    rows, checked, faults = _verify(path, show_progress=not (quiet or as_json))
-    elapsed = time.perf_counter() - started
+    rows, checked, elapsed, faults = _verify(path, show_progress=not (quiet or as_json))
     if as_json:
         echo_json(
             {
@@ -59,8 +57,8 @@ def command(context: click.Context, path: str, quiet: bool, as_json: bool) -> No
         context.exit(1)
 
 
-def _verify(path: str, *, show_progress: bool) -> tuple[int, int, list[Fault]]:
-    """Samples, bytes and faults of the data set; an index that cannot be read is a fault, a missing one an error."""
+def _verify(path: str, *, show_progress: bool) -> tuple[int, int, float, list[Fault]]:
+    """Samples, bytes, seconds and faults; an index that cannot be read is a fault, a missing one an error."""
     import fastshard
     from fastshard._index import read_index
     from fastshard.verification import Fault
@@ -69,11 +67,12 @@ def _verify(path: str, *, show_progress: bool) -> tuple[int, int, list[Fault]]:
         index = read_index(path)
         reader = fastshard.open(path)
     except CorruptError as error:
-        return 0, 0, [Fault("index.json", error.code, str(error))]
+        return 0, 0, 0.0, [Fault("index.json", error.code, str(error))]
     except NotFoundError as error:
         if not os.path.exists(os.path.join(path, "index.json")):
             raise
-        return 0, 0, [Fault("index.json", error.code, str(error))]
+        return 0, 0, 0.0, [Fault("index.json", error.code, str(error))]
+    started = time.perf_counter()
     with (
         reader,
         tqdm(
@@ -82,4 +81,4 @@ def _verify(path: str, *, show_progress: bool) -> tuple[int, int, list[Fault]]:
         ) as bar,
     ):  # fmt: skip
         faults = reader.verify(progress=lambda done, total: bar.update(done - bar.n))
-    return index.rows, index.bytes, faults
+    return index.rows, index.bytes, time.perf_counter() - started, faults

@@ -68,6 +68,14 @@ def test_text_lists_columns_with_nulls_and_lengths(path: str, capsys: pytest.Cap
     assert by_name["label"] == ["int64 not null", "0", "0"]
 
 
+def test_tensors_are_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    storage = pa.array([[0] * 6], pa.list_(pa.uint8(), 6))
+    tensors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.uint8(), (2, 3)), storage)
+    fs.write(pa.table({"x": tensors}), tmp_path / "tensors")
+    assert main(["info", str(tmp_path / "tensors")]) == 0
+    assert "tensor<uint8>[2, 3] " in capsys.readouterr().out
+
+
 def test_json_holds_the_same(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", path, "--json", "--shards"]) == 0
     document = json.loads(capsys.readouterr().out)
