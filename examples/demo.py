@@ -75,10 +75,10 @@ def train(path: Path) -> tuple[nn.Module, float]:
 
 
 def accuracy(model: nn.Module, path: Path) -> float:
-    """The share of test images that the network names rightly; here ready batches are asked for."""
+    """The share of test images that the network names rightly."""
     right = total = 0
     with torch.no_grad():
-        for batch in DataLoader(fs.ShardDataset(path, batch_size=128, batched=True), batch_size=None):
+        for batch in fs.ShardLoader(path, batch_size=128, tail="exact"):
             right += int((model(batch["image"].float() / 16).argmax(1) == batch["label"]).sum())
             total += len(batch["label"])
     return right / total
@@ -86,9 +86,9 @@ def accuracy(model: nn.Module, path: Path) -> float:
 
 def delivery_rate(path: Path, epochs: int = 50) -> float:
     """Samples a second when nothing is done with them: ready batches of 128, shuffled."""
-    dataset = fs.ShardDataset(path, batch_size=128, batched=True, shuffle=True, seed=SEED)
+    loader = fs.ShardLoader(path, batch_size=128, shuffle=True, seed=SEED)
     start = time.perf_counter()
-    samples = sum(len(batch) for _ in range(epochs) for batch in dataset)
+    samples = sum(len(batch["label"]) for _ in range(epochs) for batch in loader)
     return samples / (time.perf_counter() - start)
 
 
@@ -99,8 +99,8 @@ def main(folder: Path) -> int:
     train_path, test_path = folder / "train", folder / "test"
 
     say("Convert: the list of 64 numbers becomes an image of 8 x 8.")
-    run("fastshard", "convert", str(train_parquet), str(train_path), "--tensor", "image=uint8:8,8")
-    run("fastshard", "convert", str(test_parquet), str(test_path), "--tensor", "image=uint8:8,8")
+    run("fastshard", "convert", str(train_parquet), str(train_path), "--tensor", "image=uint8:8x8")
+    run("fastshard", "convert", str(test_parquet), str(test_path), "--tensor", "image=uint8:8x8")
 
     say("Look at the result, and check every byte of it.")
     run("fastshard", "info", str(train_path))
