@@ -75,7 +75,7 @@ def train(path: Path) -> tuple[nn.Module, float]:
 
 
 def accuracy(model: nn.Module, path: Path) -> float:
-    """The share of test images that the network names rightly."""
+    """The share of test images that the network is right about."""
     right = total = 0
     with torch.no_grad():
         for batch in fs.ShardLoader(path, batch_size=128, tail="exact"):
@@ -112,8 +112,8 @@ def main(folder: Path) -> int:
     share = accuracy(model, test_path)
 
     unseen = len(fs.open(test_path))
-    say(f"The network names {share:.1%} of {unseen:,} images rightly that it has never seen.")
-    print(f"Training took {speed:,.0f} samples/s; as shuffled batches with nothing to do for the network,")
+    say(f"The network is right about {share:.1%} of {unseen:,} images that it has never seen.")
+    print(f"Training went at {speed:,.0f} samples/s; as shuffled batches with nothing to do for the network,")
     print(f"fastshard delivers {delivery_rate(train_path):,.0f} samples/s here.")
     print(f"The files are in {folder}: try `fastshard head {train_path}`.")
     if share <= 0.95:

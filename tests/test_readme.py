@@ -43,8 +43,18 @@ def export(tmp_path: Path) -> Path:
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
-    """The fenced blocks of a page that are to be run: their language, and what they hold."""
-    return re.findall(r"^```(python|console)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    """The fenced blocks of a page that are to be run: their language, and what they hold.
+
+    Python goes on where the block before it ended, up to the next block of commands.
+    """
+    found: list[tuple[str, str]] = []
+    for language, text in re.findall(
+        r"^```(python|console)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
+    ):
+        if language == "python" and found and found[-1][0] == "python":
+            text = found.pop()[1] + text
+        found.append((language, text))
+    return found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -124,9 +124,11 @@ def command(
     \b
     Examples:
       fastshard convert export/ train/
-      fastshard convert 's3://bucket/events/year=*/*.parquet' train/ --columns x,y --cast float64=float32
-      fastshard convert images.parquet train/ --tensor image=uint8:3x224x224 --shuffle-seed 1
-      fastshard convert export/ train/ --where "label in (1, 2) and day >= '2024-01-01'" --compression zstd
+      fastshard convert 's3://bucket/year=*/*.parquet' train/ --columns x,y
+      fastshard convert images.parquet train/ --tensor image=uint8:3x224x224
+      fastshard convert export/ train/ --cast float64=float32 --shuffle-seed 1
+      fastshard convert export/ train/ --where "label in (1, 2) and x > 0.5"
+      fastshard convert export/ train/ --overwrite --compression zstd:3
     """
     from fastshard.conversion import Changes, convert_source, open_source, write_options
 
