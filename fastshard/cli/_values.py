@@ -5,14 +5,20 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
+import functools
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-__all__ = ["to_json", "to_text"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fastshard.reader import ShardReader
+
+__all__ = ["readable_columns", "to_json", "to_text"]
 
 _SHOWN_ITEMS = 16  # of an array, for people
 
@@ -45,6 +51,39 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (decimal.Decimal, datetime.timedelta)):
         return str(value)
     return repr(value)
+
+
+def readable_columns(reader: ShardReader) -> dict[str, Callable[[Any], Any]]:
+    """For each column whose values in samples are numbers that stand for something else: what makes them readable.
+
+    Dates and times become text such as `2020-01-01 12:00:00Z`, durations text with their unit, bfloat16 float32.
+    """
+    columns: dict[str, Callable[[Any], Any]] = {}
+    for field, form in zip(reader.schema, reader.plan.forms, strict=True):
+        if form.delivers_bfloat16:
+            columns[field.name] = _from_bfloat16
+        elif form.shape == () and form.kind == "array" and _is_time(field.type):
+            columns[field.name] = functools.partial(_time_text, kind=field.type)
+    return columns
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    import pyarrow.types as types
+
+    return any(check(kind) for check in (types.is_timestamp, types.is_date, types.is_time, types.is_duration))
+
+
+def _time_text(value: Any, *, kind: pa.DataType) -> str:
+    import pyarrow as pa
+
+    if pa.types.is_duration(kind):
+        return str(np.timedelta64(int(value), kind.unit))
+    bits = pa.scalar(int(value), pa.int32() if kind.bit_width == 32 else pa.int64())
+    return str(bits.cast(kind).cast(pa.string()))
+
+
+def _from_bfloat16(bits: Any) -> Any:
+    return (np.asarray(bits).astype(np.uint32) << 16).view(np.float32)
 
 
 def _special(value: float) -> str:

@@ -6,7 +6,7 @@ import itertools
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -31,7 +31,8 @@ _TABLE_COLUMNS = 24  # of a value in a table; longer ones are shown one below th
 def command(path: str, number: int, skip: int, columns: str | None, as_json: bool) -> None:
     """Print the first samples of a data set, in the order of their ids.
 
-    With --json one object a line; what JSON lacks is text there: binary values are base64, NaN is "NaN".
+    With --json one object a line; what JSON lacks is text there: binary values are base64, NaN is "NaN", dates and
+    times are ISO 8601.
 
     \b
     Examples:
@@ -40,15 +41,24 @@ def command(path: str, number: int, skip: int, columns: str | None, as_json: boo
       fastshard head -n 1 --json train/ | jq
     """
     import fastshard
+    from fastshard.cli._values import readable_columns
 
     names = None if columns is None else [name for name in columns.split(",") if name]
     with fastshard.open(path, columns=names) as reader:
         ids = range(len(reader))[skip : skip + number]
-        samples = ((i, reader[i]) for i in ids)
+        readable = readable_columns(reader)
+        samples = ((i, _sample(reader[i], readable)) for i in ids)
         if as_json:
             _print_json(samples)
         else:
             _print_text(samples, len(reader))
+
+
+def _sample(values: dict[str, Any], readable: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    return {
+        name: readable[name](value) if name in readable and value is not None else value
+        for name, value in values.items()
+    }
 
 
 def _print_json(samples: Iterator[tuple[int, dict[str, Any]]]) -> None:

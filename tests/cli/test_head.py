@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import torch
 
 import fastshard as fs
 from fastshard.cli import main
@@ -73,3 +76,59 @@ def test_the_end_of_the_data_is_no_error(path: str, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "no samples (100 in the data set)\n"
     assert main(["head", "-n", "0", "--json", path]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_dates_and_times_are_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    moment = datetime.datetime(2020, 1, 2, 3, 4, 5)
+    table = pa.table(
+        {
+            "day": pa.array([moment.date(), None]),
+            "naive": pa.array([moment, None], pa.timestamp("ns")),
+            "zoned": pa.array([moment, None], pa.timestamp("s", "Europe/Vienna")),
+            "clock": pa.array([moment.time(), None], pa.time32("ms")),
+            "took": pa.array([datetime.timedelta(seconds=90), None], pa.duration("s")),
+        }
+    )
+    fs.write(table, tmp_path / "data")
+    assert main(["head", "--json", str(tmp_path / "data")]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["day"] == "2020-01-02"
+    assert first["naive"].startswith("2020-01-02 03:04:05")
+    assert first["zoned"].startswith("2020-01-02 04:04:05+01")
+    assert first["clock"].startswith("03:04:05")
+    assert first["took"] == "90 seconds"
+    assert set(second.values()) == {None}
+
+
+def test_every_type_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = pa.table(
+        {
+            "decimal": pa.array([Decimal("1.20")]),
+            "binary": pa.array([b"\0\xff"]),
+            "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())),
+            "struct": pa.array([{"a": [1, None], "b": float("nan")}]),
+            "interval": pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+            "null": pa.array([None], pa.null()),
+            "lists": pa.array([[[1], []]]),
+        }
+    )
+    fs.write(table, tmp_path / "data")
+    assert main(["head", str(tmp_path / "data")]) == 0
+    assert len(capsys.readouterr().out.splitlines()) >= 2
+    assert main(["head", "--json", str(tmp_path / "data")]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "decimal": "1.20",
+        "binary": "AP8=",
+        "map": [["k", 1]],
+        "struct": {"a": [1, None], "b": "NaN"},
+        "interval": [1, 2, 3],
+        "null": None,
+        "lists": [[1], []],
+    }
+
+
+def test_bfloat16_is_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with fs.ShardWriter(tmp_path / "data") as writer:
+        writer.write({"x": torch.tensor([1.5, -2.0], dtype=torch.bfloat16)})
+    assert main(["head", "--json", str(tmp_path / "data")]) == 0
+    assert json.loads(capsys.readouterr().out) == {"x": [1.5, -2.0]}
