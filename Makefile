@@ -45,10 +45,8 @@ build: $(STAMPS)/dev  ## virtual environment with everything for development
 	@echo "$(VENV) is ready: $(BIN)/python, $(BIN)/fastshard"
 
 lint: $(STAMPS)/dev  ## style and types
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run -Werror $(CPP)
+	@failed=; for check in 'ruff check .' 'ruff format --check .' mypy 'clang-format --dry-run -Werror $(CPP)'; do \
+	    echo "$${check%% csrc*}"; $(BIN)/$$check || failed=1; done; [ -z "$$failed" ]
 
 format: $(STAMPS)/dev  ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only --quiet .
