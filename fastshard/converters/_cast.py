@@ -86,6 +86,9 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
         return _from_bfloat16(array).cast(target)
     if isinstance(array.type, pa.FixedShapeTensorType) and isinstance(target, pa.FixedShapeTensorType):
         return pa.ExtensionArray.from_storage(target, array.storage.cast(target.storage_type))
+    if pa.types.is_nested(array.type):
+        # Arrow casts the values of all lists, those before and after a slice included.
+        array = pa.concat_arrays([array])
     return array.cast(target)
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fastshard.converters._discover import SourceFile
 
-__all__ = ["READ_BYTES", "Contents", "Format", "Unit", "bounded", "row_width", "rows_for"]
+__all__ = ["READ_BYTES", "Contents", "Format", "Unit", "bounded", "decoded_bytes", "row_width", "rows_for"]
 
 # What one batch read from a file aims at, and how many times that it may be before it is read in smaller ones.
 READ_BYTES = 16 << 20
@@ -114,14 +115,14 @@ def rows_for(bytes_per_row: float, target: int = READ_BYTES) -> int:
 
 
 def bounded(batch: pa.RecordBatch, target: int = READ_BYTES) -> Iterator[pa.RecordBatch]:
-    """A batch in slices whose dictionary columns take about `target` bytes when they are decoded."""
-
-    sizes = [_decoded_bytes(column) for column in batch.columns if pa.types.is_dictionary(column.type)]
+    """A batch in slices whose dictionaries take about `target` bytes when they are decoded."""
+    sizes = [size for size in map(decoded_bytes, batch.columns) if size is not None]
     rows = batch.num_rows
-    if rows == 0 or sum(size.sum() for size in sizes) <= target:
+    total = np.sum(sizes, axis=0) if sizes else np.zeros(rows, np.int64)
+    if rows == 0 or total.sum() <= target:
         yield batch
         return
-    ends: Any = sum(sizes).cumsum()
+    ends = total.cumsum()
     start = 0
     while start < rows:
         used = ends[start - 1] if start else 0
@@ -130,19 +131,39 @@ def bounded(batch: pa.RecordBatch, target: int = READ_BYTES) -> Iterator[pa.Reco
         start = stop
 
 
-def _decoded_bytes(array: pa.Array) -> Any:
-    """Bytes that each row of a dictionary array takes when decoded: an int64 NumPy array."""
+def decoded_bytes(array: pa.Array) -> npt.NDArray[np.int64] | None:
+    """What the dictionaries in each row of an array take when decoded, int64 [rows]; None where it has none."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return decoded_bytes(array.storage)
+    if pa.types.is_dictionary(kind):
+        lengths = _value_bytes(array.dictionary)
+        codes = array.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return lengths[codes] if len(lengths) else np.zeros(len(array), np.int64)
+    if pa.types.is_struct(kind):
+        sizes = [decoded_bytes(field) for field in array.flatten()]
+        found = [size for size in sizes if size is not None]
+        return np.sum(found, axis=0) if found else None
+    if pa.types.is_fixed_size_list(kind):
+        width = kind.list_size
+        inner = decoded_bytes(array.values.slice(array.offset * width, len(array) * width))
+        return None if inner is None else inner.reshape(len(array), width).sum(axis=1)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        children = [array.keys, array.items] if pa.types.is_map(kind) else [array.values]
+        found = [size for size in map(decoded_bytes, children) if size is not None]
+        if not found:
+            return None
+        ends = np.concatenate([[0], np.sum(found, axis=0).cumsum()])
+        offsets = array.offsets.to_numpy()
+        per_row: npt.NDArray[np.int64] = np.diff(ends[offsets])
+        return per_row
+    return None
 
-    values = array.dictionary
-    if (
-        pa.types.is_string(values.type)
-        or pa.types.is_binary(values.type)
-        or pa.types.is_large_string(values.type)
-    ):
-        lengths = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    else:
-        lengths = np.full(len(values), values.nbytes // max(1, len(values)), np.int64)
-    if not len(lengths):
-        return np.zeros(len(array), np.int64)
-    codes = array.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return lengths[codes]
+
+def _value_bytes(values: pa.Array) -> npt.NDArray[np.int64]:
+    kind = values.type
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    if any(test(kind) for test in tests):
+        lengths: npt.NDArray[np.int64] = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False)
+        return lengths.astype(np.int64)
+    return np.full(len(values), values.nbytes // max(1, len(values)), np.int64)

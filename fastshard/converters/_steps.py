@@ -71,7 +71,8 @@ class Steps:
 
     @property
     def changes_nothing(self) -> bool:
-        return self.condition is None and not self.casts and not self.tensors and self.transform is None
+        changes = self.condition is not None or self.casts or self.tensors or self.transform is not None
+        return not changes and self.reads == self.columns
 
     @property
     def provenance(self) -> dict[str, Any]:
