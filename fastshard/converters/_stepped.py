@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from fastshard.converters._part import LocatedSource, LocatedTask, Part
 from fastshard.converters._steps import Selected, Steps
+from fastshard.converters._types import empty_batch
 
 __all__ = ["SteppedSource", "SteppedTask"]
 
@@ -79,5 +80,5 @@ class SteppedSource:
             if schema is not None:
                 return steps.with_schema(schema)
         schema = steps.converted_schema(self._source.schema)
-        empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+        empty = empty_batch(schema)
         return steps.with_schema(steps.output_of(empty, Part(empty, name, 0, 0)))

@@ -19,6 +19,7 @@ from fastshard.converters._cast import cast_array, cast_targets
 from fastshard.converters._part import Part
 from fastshard.converters._paths import first_line
 from fastshard.converters._tensors import TensorSpec, tensor_specs, to_tensors
+from fastshard.converters._types import empty_batch
 from fastshard.errors import InvalidError, SchemaError, SourceError
 
 __all__ = ["Selected", "Steps", "Transform", "plan_steps"]
@@ -290,7 +291,7 @@ def _condition_fields(schema: pa.Schema, condition: pc.Expression) -> tuple[str,
             f'filter= must be a pyarrow expression, such as pc.field("x") > 0, not {type(condition).__name__}'
         )
     try:
-        kind = evaluate(condition, schema.empty_table()).type
+        kind = evaluate(condition, empty_batch(schema)).type
     except (pa.ArrowException, TypeError) as error:
         raise InvalidError(
             f"filter={condition}: {str(error).splitlines()[0]}; the columns are {schema.names}"
@@ -308,7 +309,7 @@ def _binds(condition: pc.Expression, schema: pa.Schema, without: str) -> bool:
     if len(rest) == 0:  # Arrow has no table of no columns
         rest = pa.schema([pa.field(without + "_", pa.null())])
     try:
-        evaluate(condition, rest.empty_table())
+        evaluate(condition, empty_batch(rest))
     except pa.ArrowException:
         return False
     return True

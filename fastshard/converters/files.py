@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -42,6 +43,8 @@ _PARQUET_ENDINGS = (".parquet", ".pq", ".parq", ".pqt")
 _ARROW_ENDINGS = (".arrow", ".arrows", ".feather", ".ipc", ".ftr")
 _FORMATS: dict[str, ModuleType] = {"parquet": parquet, "arrow": arrow}
 _INSPECT_THREADS = 16
+# A task may be this many times a shard: what is left over after one goes into it.
+_FULL = 1.125
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ class FilesSource:
 
     @cached_property
     def _contents(self) -> list[tuple[str, Contents]]:
+        if len(self.files) <= 1:
+            return list(map(_inspect, self.files))
         with ThreadPoolExecutor(min(_INSPECT_THREADS, len(self.files)), "fastshard-inspect") as pool:
             return list(pool.map(_inspect, self.files))
 
@@ -164,9 +169,7 @@ class FilesSource:
 
         Rows for which the condition is not true may still come.
         """
-        narrowed = FilesSource(self._paths, files=self.files)
-        narrowed.__dict__["_contents"] = self._contents
-        narrowed.__dict__["_unified"] = self._unified
+        narrowed = copy(self)  # with the metadata, if they have been read
         narrowed._columns = tuple(columns)
         if condition is not None and condition_fields:
             narrowed._condition = condition, tuple(self._unified.field(name) for name in condition_fields)
@@ -191,7 +194,7 @@ class FilesSource:
         rows: int | None = 0
         size = 0
         for piece, unit_bytes in self._pieces():
-            if size and size + unit_bytes // 2 > shard_bytes:
+            if size and size + unit_bytes > shard_bytes * _FULL:
                 tasks.append(FilesTask(tuple(_merged(pieces)), self.schema, rows, size))
                 pieces, rows, size = [], 0, 0
             pieces.append(piece)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from fastshard import _core
@@ -46,8 +47,7 @@ class MemorySource:
             SchemaError: Their columns cannot be stored.
         """
         self._data = _reader_of(data)
-        # What has a length is there to be read again; what has none may be used up.
-        self._again = self._data is data and callable(getattr(type(data), "__len__", None))
+        self._again = _is_there_again(self._data)
         self._taken: Batches | None = self._take()
         self._kind = self._taken.kind
         self._raw_schema = self._taken.schema
@@ -143,6 +143,14 @@ def _reader_of(data: Any) -> Any:
         scanner = data.scanner() if callable(getattr(data, "scanner", None)) else data
         return scanner.to_reader()
     return data
+
+
+def _is_there_again(data: Any) -> bool:
+    """Whether data can be read more than once, and give the same rows each time."""
+    if isinstance(data, dict | list | tuple | np.ndarray | pa.Table | pa.RecordBatch):
+        return True
+    package = type(data).__module__.partition(".")[0]
+    return package in ("pandas", "polars", "datasets") and callable(getattr(type(data), "__len__", None))
 
 
 def _told(taken: Batches) -> Iterator[pa.RecordBatch]:

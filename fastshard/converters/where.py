@@ -29,6 +29,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fastshard.converters._steps import evaluate
+from fastshard.converters._types import empty_batch
 from fastshard.errors import InvalidError
 
 __all__ = ["parse_where"]
@@ -401,10 +403,8 @@ class _Parser:
             raise self._error(start, f"{_shown(constant)} is no {type_}") from error
 
     def _type_of(self, expression: pc.Expression, start: int) -> pa.DataType:
-        from fastshard.converters._steps import evaluate
-
         try:
-            return evaluate(expression, self._schema.empty_table()).type
+            return evaluate(expression, empty_batch(self._schema)).type
         except (pa.ArrowException, TypeError) as error:
             raise self._error(start, str(error).splitlines()[0]) from error
 
