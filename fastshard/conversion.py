@@ -132,6 +132,8 @@ def convert_source(
     from fastshard.converters._write import write_source
     from fastshard.converters.shuffle import ShuffledSource, check_seed
 
+    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+        raise InvalidError(f"workers={workers!r}: expected a positive number of processes")
     seed = None if changes.shuffle_seed is None else check_seed(changes.shuffle_seed)
     if workers != 1 and changes.transform is not None and source.portable:
         _check_picklable(changes.transform)
@@ -144,7 +146,7 @@ def convert_source(
                 options=options,
                 mode=mode,
                 metadata=metadata,
-                workers=workers if source.portable else min(workers, 1),
+                workers=workers if source.portable else 1,
                 progress=callback,
             )
         shuffled = ShuffledSource(stepped, seed, progress=callback)
