@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import pickle
-import signal
-import threading
-from collections import deque
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
-from multiprocessing.connection import wait
-from multiprocessing.synchronize import Event
+from functools import partial
 
 import pyarrow as pa
 
@@ -22,12 +13,10 @@ from fastshard.converters._counting import ProgressCallback, ProgressCounter
 from fastshard.converters._options import WriteOptions
 from fastshard.converters._shards import FinishedShard, ShardFinisher, ShardSeries
 from fastshard.converters._source import Task
-from fastshard.errors import SourceError, StorageError
+from fastshard.converters._workers import Stopped, map_in_order
 from fastshard.schema import Normaliser
 
 __all__ = ["Job", "run_tasks"]
-
-_AHEAD_PER_WORKER = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,77 +105,21 @@ def _write_task(task: Task, number: int, job: Job, finisher: ShardFinisher) -> G
 def _run_in_processes(
     tasks: Sequence[Task], job: Job, workers: int, counter: ProgressCounter
 ) -> Generator[FinishedShard, None, None]:
-    context = multiprocessing.get_context("spawn")  # a forked child must not use Arrow's threads
-    stop = context.Event()
-    threads = max(1, _usable_cpus() // workers)
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (stop, threads))
-    todo = iter(enumerate(tasks))
-    running: deque[tuple[Task, Future[tuple[int, list[FinishedShard]]]]] = deque()
-    try:
-        for number, task in islice(todo, _AHEAD_PER_WORKER * workers):
-            running.append((task, pool.submit(_run_in_worker, task, number, job)))
-        while running:
-            task, future = running.popleft()
-            rows, shards = future.result()
+    with closing(map_in_order(partial(_run_in_worker, job), enumerate(tasks), workers)) as results:
+        for (_, task), (rows, shards) in results:
             counter.end_task(task, rows)
-            for number, following in islice(todo, 1):
-                running.append((following, pool.submit(_run_in_worker, following, number, job)))
             yield from shards
-    except BrokenProcessPool as error:
-        raise StorageError(
-            "a worker process died before it could say why; if the system ended it for want of memory, use fewer "
-            'workers=; a script that converts with workers= must do so under if __name__ == "__main__":'
-        ) from error
-    finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
 
 
-def _usable_cpus() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        return os.cpu_count() or 1
-
-
-# Of a worker process: set once, before its first task.
-_stop: Event | None = None
-
-
-def _start_worker(stop: Event, threads: int) -> None:
-    global _stop
-    _stop = stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and says stop
-    pa.set_cpu_count(threads)
-    threading.Thread(target=_die_with_parent, name="fastshard-parent", daemon=True).start()
-
-
-def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-
-def _run_in_worker(task: Task, number: int, job: Job) -> tuple[int, list[FinishedShard]]:
+def _run_in_worker(job: Job, item: tuple[int, Task], stopped: Stopped) -> tuple[int, list[FinishedShard]]:
+    number, task = item
     finisher = ShardFinisher()
     rows = 0
     try:
         for count in _write_task(task, number, job, finisher):
             rows += count
-            if _stop is not None and _stop.is_set():
+            if stopped():
                 return rows, []
         return rows, list(finisher.done(wait=True))
-    except Exception as error:
-        raise _sendable(error) from None
     finally:
         finisher.close()
-
-
-def _sendable(error: Exception) -> Exception:
-    """The error, if it survives the way to the parent; else one that tells of it."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return SourceError(f"{type(error).__name__}: {error}")
-    return error
