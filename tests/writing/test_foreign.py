@@ -150,7 +150,7 @@ def test_what_needs_converting_is_refused_by_name(tmp_path: Path, array: pa.Arra
 
 @pytest.mark.parametrize(
     ("data", "text"),
-    [(b"", "empty|bytes"), (b"PAR1 this is no Arrow file", "message|Arrow"), (b"ARROW1\0\0", "")],
+    [(b"", "empty|bytes"), (b"this is no Arrow file at all", "message|Arrow"), (b"ARROW1\0\0", "")],
 )
 def test_what_is_no_arrow_file_is_refused_by_name(tmp_path: Path, data: bytes, text: str) -> None:
     (tmp_path / "x.arrow").write_bytes(data)
