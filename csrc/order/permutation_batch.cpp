@@ -7,8 +7,7 @@ namespace fastshard::order {
 namespace {
 
 constexpr size_t kChunk = 512;  // digit pairs in flight: a few KiB, inside the first-level cache
-
-constexpr size_t kFew = 4;  // so many are faster one by one than as a padded vector
+constexpr size_t kFew = 4;      // so many are faster one by one than as a padded vector
 
 static_assert(kChunk % detail::kStride == 0);
 
@@ -33,36 +32,32 @@ class Chunk {
     right_[index] = digits.right;
   }
 
+  // Uses the digits up: set() them anew.
   void run(std::span<uint64_t> ids) noexcept {
-    const size_t count = ids.size();
-    pass(count);
-    size_t pending = 0;
-    for (size_t i = 0; i < count; ++i) {
+    pass(ids.size());
+    size_t walking = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
       ids[i] = values_[i];
-      if (values_[i] >= permutation_.size()) {
-        place_[pending] = static_cast<uint32_t>(i);
-        left_[pending] = left_[i];
-        right_[pending] = right_[i];
-        ++pending;
-      }
+      if (values_[i] >= permutation_.size()) walk_on(i, i, walking++);
     }
-    while (pending > 0) {
-      pass(pending);
+    while (walking > 0) {
+      pass(walking);
       size_t still = 0;
-      for (size_t i = 0; i < pending; ++i) {
-        ids[place_[i]] = values_[i];
-        if (values_[i] >= permutation_.size()) {
-          place_[still] = place_[i];
-          left_[still] = left_[i];
-          right_[still] = right_[i];
-          ++still;
-        }
+      for (size_t i = 0; i < walking; ++i) {
+        ids[places_[i]] = values_[i];
+        if (values_[i] >= permutation_.size()) walk_on(i, places_[i], still++);
       }
-      pending = still;
+      walking = still;
     }
   }
 
  private:
+  void walk_on(size_t from, size_t place, size_t to) noexcept {
+    places_[to] = static_cast<uint32_t>(place);
+    left_[to] = left_[from];
+    right_[to] = right_[from];
+  }
+
   void pass(size_t count) noexcept {
     const size_t padded = (count + detail::kStride - 1) / detail::kStride * detail::kStride;
     std::fill(left_.begin() + count, left_.begin() + padded, 0U);
@@ -75,7 +70,7 @@ class Chunk {
   alignas(64) std::array<uint32_t, kChunk> left_;
   alignas(64) std::array<uint32_t, kChunk> right_;
   alignas(64) std::array<uint64_t, kChunk> values_;
-  std::array<uint32_t, kChunk> place_;
+  std::array<uint32_t, kChunk> places_;
 };
 
 }  // namespace

@@ -91,12 +91,21 @@ def binned_position_against_id(ids: np.ndarray, bins: int) -> float:
 
 
 def binned_pairs(ids: np.ndarray, step: int, bins: int) -> float:
-    """The bins of two ids `step` positions apart, each position in one pair at most."""
+    """The bins of two ids `step` positions apart, each position in one pair at most.
+
+    Drawn without putting back, the ids of one side spread more evenly than chance would have it, so only what depends
+    on both sides counts.
+    """
     n = len(ids)
     first = np.arange(n - step)
     first = first[first // step % 2 == 0]
     binned = ids.astype(np.int64) * bins // n
-    return z_of_counts(np.bincount(binned[first] * bins + binned[first + step], minlength=bins * bins))
+    counts = np.bincount(binned[first] * bins + binned[first + step], minlength=bins * bins).reshape(
+        bins, bins
+    )
+    sides = counts.sum(axis=0) / bins + counts.sum(axis=1)[:, None] / bins
+    expected = counts.sum() / bins**2
+    return z_of(float(((counts - sides + expected) ** 2).sum() / expected), (bins - 1) ** 2)
 
 
 def binned_distances(ids: np.ndarray, step: int, bins: int) -> float:
