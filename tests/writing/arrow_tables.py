@@ -40,9 +40,9 @@ def _map(kinds: tuple[pa.DataType, pa.DataType]) -> pa.DataType:
     return pa.map_(*kinds)
 
 
-def arrow_types(*, encoded: bool = True) -> st.SearchStrategy[pa.DataType]:
-    """Types nested up to three deep; with `encoded` also dictionaries, runs and views of lists."""
-    leaves = [kind for kind in LEAVES if encoded or "view" not in str(kind)]
+def arrow_types(*, views: bool = True, encoded: bool = True) -> st.SearchStrategy[pa.DataType]:
+    """Types nested up to three deep; with `views` also those, with `encoded` also dictionaries and runs."""
+    leaves = [kind for kind in LEAVES if views or "view" not in str(kind)]
     leaf: st.SearchStrategy[pa.DataType] = st.sampled_from(leaves)
     if encoded:
         dictionary = st.builds(
@@ -61,7 +61,7 @@ def arrow_types(*, encoded: bool = True) -> st.SearchStrategy[pa.DataType]:
             st.lists(inner, min_size=0, max_size=3).map(_struct),
             st.tuples(st.sampled_from([pa.utf8(), pa.int32()]), inner).map(_map),
         ]
-        if encoded:
+        if views:
             made += [inner.map(pa.list_view), inner.map(pa.large_list_view)]
         return st.one_of(made)
 
@@ -69,9 +69,11 @@ def arrow_types(*, encoded: bool = True) -> st.SearchStrategy[pa.DataType]:
 
 
 @st.composite
-def arrow_tables(draw: st.DrawFn, *, encoded: bool = True, max_rows: int = 40) -> pa.Table:
+def arrow_tables(
+    draw: st.DrawFn, *, views: bool = True, encoded: bool = True, max_rows: int = 40
+) -> pa.Table:
     """A table of one to four columns, each in chunks of its own, each chunk a slice of something larger."""
-    kinds = draw(st.lists(arrow_types(encoded=encoded), min_size=1, max_size=4))
+    kinds = draw(st.lists(arrow_types(views=views, encoded=encoded), min_size=1, max_size=4))
     rows = draw(st.integers(0, max_rows))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     columns = []

@@ -78,7 +78,7 @@ def test_batches_of_any_size_are_the_same_rows(memory_folder: Path, table: pa.Ta
 
 
 @SETTINGS
-@given(table=arrow_tables(encoded=False))
+@given(table=arrow_tables(views=False, encoded=False))
 def test_what_needs_no_decoding_keeps_its_schema(memory_folder: Path, table: pa.Table) -> None:
     path = memory_folder / "data"
     table = table.replace_schema_metadata({"made": "by a test"})
