@@ -59,7 +59,7 @@ class BlockCutter:
         self._check_offsets = _MOST_TIMES * block_bytes > offset_limit or any(
             _has_tiny_elements(field.type) for field in schema
         )
-        self._ahead = _Ahead()
+        self._ahead = _Ahead(uniform=all(_is_uniform(field.type) for field in schema))
         self._rows = 0  # R of the shard at hand, 0 between shards
 
     def push(self, batch: pa.RecordBatch) -> Iterator[Block]:
@@ -120,47 +120,86 @@ class BlockCutter:
         return not self._check_offsets or ahead.offset_span(rows) <= self._offset_limit
 
 
+class _Part:
+    """What is left of a batch.
+
+    Attributes:
+        batch: The rows.
+        bytes: Their size, about.
+        came_with: The size of the batch when it came: its memory, which lives as long as any row of it.
+    """
+
+    def __init__(self, batch: pa.RecordBatch, uniform: bool) -> None:
+        self.batch = batch
+        self.bytes: int = batch.nbytes
+        self.came_with = self.bytes
+        self._uniform = uniform
+
+    def size_of(self, rows: int) -> int:
+        """Size of the first `rows` rows in bytes."""
+        if rows == self.batch.num_rows:
+            return self.bytes
+        if self._uniform:
+            return int(self.bytes * rows // self.batch.num_rows)
+        return int(self.batch.slice(0, rows).nbytes)
+
+    def drop(self, rows: int) -> None:
+        """Let the first `rows` rows go."""
+        # Sizes of slices add up to a little more than the whole.
+        self.bytes = max(0, self.bytes - self.size_of(rows))
+        self.batch = self.batch.slice(rows)
+
+
 class _Ahead:
     """The rows ahead: batches that were taken from the source and not yet cut."""
 
-    def __init__(self) -> None:
-        self._batches: deque[pa.RecordBatch] = deque()
-        self._head_bytes = 0  # of the first batch, when it came
+    def __init__(self, *, uniform: bool) -> None:
+        """Set up.
+
+        Args:
+            uniform: Whether all rows of a batch are of one size, so that it need not be asked for each slice.
+        """
+        self._uniform = uniform
+        self._parts: deque[_Part] = deque()
+        self._sized = (0, 0)  # rows and size, as found last
         self.rows = 0
         self.bytes = 0
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Add rows at the end."""
-        if batch.num_rows == 0:
-            return
-        size = batch.nbytes
-        if not self._batches:
-            self._head_bytes = size
-        self._batches.append(batch)
-        self.rows += batch.num_rows
-        self.bytes += size
+        if batch.num_rows:
+            part = _Part(batch, self._uniform)
+            self._parts.append(part)
+            self.rows += batch.num_rows
+            self.bytes += part.bytes
+            self._sized = (0, 0)
 
     def let_go(self, worth: int) -> None:
         """Free the memory of a batch of more than `worth` bytes that is mostly used up, by copying its rest."""
-        if self._batches and self._head_bytes > worth and self._batches[0].nbytes * 2 < self._head_bytes:
-            self._batches[0] = _joined([self._batches[0]])
-            self._head_bytes = self._batches[0].nbytes
+        if self._parts and self._parts[0].came_with > max(worth, 2 * self._parts[0].bytes):
+            part = _Part(_joined([self._parts[0].batch]), self._uniform)
+            self.bytes += part.bytes - self._parts[0].bytes
+            self._parts[0] = part
 
-    def _first(self, rows: int) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches:
-            if rows <= batch.num_rows:
-                yield batch.slice(0, rows)
+    def _first(self, rows: int) -> Iterator[tuple[_Part, int]]:
+        """The parts that hold the next `rows` rows, and how many of each."""
+        for part in self._parts:
+            count = min(rows, part.batch.num_rows)
+            yield part, count
+            rows -= count
+            if rows == 0:
                 return
-            rows -= batch.num_rows
-            yield batch
 
     def size_of(self, rows: int) -> int:
         """Size of the next `rows` rows in bytes."""
-        return sum(batch.nbytes for batch in self._first(rows))
+        if self._sized[0] != rows:
+            self._sized = (rows, sum(part.size_of(count) for part, count in self._first(rows)))
+        return self._sized[1]
 
     def offset_span(self, rows: int) -> int:
         """The largest 32-bit offset that the next `rows` rows would have as one batch."""
-        spans = [[offset_spans(column) for column in batch.columns] for batch in self._first(rows)]
+        batches = [part.batch.slice(0, count) for part, count in self._first(rows)]
+        spans = [[offset_spans(column) for column in batch.columns] for batch in batches]
         return max(
             (sum(level) for column in zip(*spans, strict=True) for level in zip(*column, strict=True)),
             default=0,
@@ -168,18 +207,19 @@ class _Ahead:
 
     def take(self, rows: int) -> tuple[pa.RecordBatch, int]:
         """Remove the next `rows` rows: one batch, copied only where it joins several; and its size in bytes."""
-        parts = list(self._first(rows))
-        size = sum(part.nbytes for part in parts)
-        for part in parts:
-            head = self._batches.popleft()
-            if part.num_rows < head.num_rows:
-                self._batches.appendleft(head.slice(part.num_rows))
-            elif self._batches:
-                self._head_bytes = self._batches[0].nbytes
+        size = self.size_of(rows)
+        batches = []
+        for part, count in list(self._first(rows)):
+            batches.append(part.batch.slice(0, count))
+            self.bytes -= part.bytes
+            if count < part.batch.num_rows:
+                part.drop(count)
+                self.bytes += part.bytes
+            else:
+                self._parts.popleft()
         self.rows -= rows
-        # Counted anew, since the sizes of slices do not add up exactly.
-        self.bytes = sum(batch.nbytes for batch in self._batches)
-        return parts[0] if len(parts) == 1 else _joined(parts), size
+        self._sized = (0, 0)
+        return batches[0] if len(batches) == 1 else _joined(batches), size
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -219,6 +259,22 @@ def _ends(array: pa.Array, dtype: type[np.signedinteger[Any]]) -> tuple[int, int
         return 0, 0
     offsets = np.frombuffer(buffer, dtype)
     return int(offsets[array.offset]), int(offsets[array.offset + len(array)])
+
+
+def _is_uniform(kind: pa.DataType) -> bool:
+    """Whether all values of the type are of one size."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _is_uniform(kind.storage_type)
+    if types.is_fixed_size_list(kind):
+        return _is_uniform(kind.value_type)
+    if types.is_struct(kind):
+        return all(_is_uniform(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(
+        types.is_primitive(kind)
+        or types.is_null(kind)
+        or types.is_fixed_size_binary(kind)
+        or types.is_decimal(kind)
+    )
 
 
 def _has_tiny_elements(kind: pa.DataType) -> bool:
