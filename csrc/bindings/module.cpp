@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, module) {
   fastshard::bindings::register_errors(module);
   fastshard::bindings::register_ipc(module);
   fastshard::bindings::register_order(module);
+  fastshard::bindings::register_selection(module);
   fastshard::bindings::register_pipeline(module);
   fastshard::bindings::register_stream(module);
 }
