@@ -31,6 +31,8 @@ class Description:
     Attributes:
         bytes: Size of the shards on disk.
         raw_bytes: Before compression.
+        of: For a view, samples of the data set that it selects from; else None.
+        touched: For a view, shards in which it has samples; else None.
     """
 
     rows: int
@@ -41,6 +43,8 @@ class Description:
     fingerprint: str
     generation: int
     columns: tuple[ColumnDescription, ...]
+    of: int | None = None
+    touched: int | None = None
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [
@@ -61,10 +65,13 @@ class Description:
     __repr__ = __str__
 
     def _summary(self) -> str:
-        return (
-            f"{self.rows:,} samples in {self.shards:,} shards and {self.blocks:,} blocks, "
-            f"{self.bytes:,} bytes ({self.raw_bytes:,} before compression)"
+        whole = (
+            f"{self.rows if self.of is None else self.of:,} samples in {self.shards:,} shards and "
+            f"{self.blocks:,} blocks, {self.bytes:,} bytes ({self.raw_bytes:,} before compression)"
         )
+        if self.of is None:
+            return whole
+        return f"{self.rows:,} samples, in {self.touched:,} shards, of {whole}"
 
     def _repr_html_(self) -> str:
         header = "".join(

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, overload
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fastshard import _core
-from fastshard._index import DatasetIndex, read_index
+from fastshard._index import ColumnStats, DatasetIndex, read_index
+from fastshard._sequence import SampleSequence
 from fastshard.assemble import ColumnPlan
 from fastshard.batch import Batch
 from fastshard.describe import Description, describe
-from fastshard.errors import CorruptError, InvalidError, NotFoundError, OutOfRangeError, StateError
-from fastshard.forms import DTYPE_NAMES, FormOptions
+from fastshard.errors import CorruptError, InvalidError, NotFoundError, StateError
+from fastshard.forms import FormOptions
+from fastshard.source import Geometry, PathRecipe, absolute
 from fastshard.verification import Fault, verify
 
 if TYPE_CHECKING:
-    import pandas
     import pyarrow
 
 __all__ = ["ReadOptions", "ShardReader", "open"]
 
 _OPEN_ATTEMPTS = 5
-_ITERATION_BYTES = 1 << 20
-_ITERATION_ROWS = 1024
 
 Verify = Literal["auto", "once", "never"]
 
@@ -88,7 +88,7 @@ def open(
     return ShardReader(path, columns=columns, forms=forms, options=ReadOptions(verify, cache_bytes, max_open))
 
 
-class ShardReader:
+class ShardReader(SampleSequence):
     """A data set as a sequence of samples. Made by `fastshard.open`.
 
     `reader[i]` is a dict of NumPy values, `reader[a:b]` and `reader.take(ids)` are batches, `reader["name"]` is a whole
@@ -117,10 +117,29 @@ class ShardReader:
                 f"{self._path}: the data set was replaced since this reader was pickled: "
                 f"its fingerprint was {fingerprint}, now it is {self._index.fingerprint}"
             )
-        self._plan = ColumnPlan(self._core, self._index, self._names, self._forms)
         self._length = self._index.rows
-        self._sampler: Callable[[int], dict[str, Any]] = self._core.sampler(self._plan.native)
-        self._get = self._sampler if self._plan.simple_samples else self._finished_sample
+        self._deliver(self._names, self._forms, self._index)
+
+    def _deliver(self, columns: tuple[str, ...] | None, forms: FormOptions, index: DatasetIndex) -> None:
+        """Decides how columns are delivered; by the statistics of `index`."""
+        self._names = columns
+        self._forms = forms
+        self._plan = ColumnPlan(self._core, index, columns, forms)
+        self.__dict__.pop("_get", None)
+        if self._plan.simple_samples:
+            self._get = self._core.sampler(self._plan.native)  # type: ignore[method-assign]
+
+    def _delivering(
+        self,
+        columns: tuple[str, ...] | None,
+        forms: FormOptions,
+        statistics: Mapping[str, ColumnStats] | None = None,
+    ) -> ShardReader:
+        other: ShardReader = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        index = self._index if statistics is None else replace(self._index, columns=statistics)
+        other._deliver(columns, forms, index)
+        return other
 
     # What it is.
 
@@ -163,10 +182,63 @@ class ShardReader:
         """The Arrow schema of the columns that are read."""
         import pyarrow as pa
 
-        schema = pa.ipc.read_schema(pa.py_buffer(self._index.schema_ipc))
+        schema = self.full_schema
         if self._names is None:
             return schema
         return pa.schema([schema.field(name) for name in self._names], metadata=schema.metadata)
+
+    @property
+    def full_schema(self) -> pyarrow.Schema:
+        """The Arrow schema of all columns."""
+        import pyarrow as pa
+
+        return pa.ipc.read_schema(pa.py_buffer(self._index.schema_ipc))
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the user said of the data set when it was written."""
+        return self._index.metadata
+
+    @property
+    def statistics(self) -> Mapping[str, ColumnStats]:
+        """By column its nulls and lengths, from the index."""
+        return self._index.columns
+
+    @property
+    def rows(self) -> int:
+        """How many samples there are; the same as `len`."""
+        return self._length
+
+    @property
+    def row_bytes(self) -> int:
+        """Mean size of a sample in memory, in bytes; at least 1."""
+        return max(1, self._index.raw_bytes // max(1, self._length))
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """Where the samples lie, for orders."""
+        core = self._core
+        return Geometry(
+            core.shard_rows(),
+            core.shard_blocks(),
+            core.shard_block_rows(),
+            self._index.window,
+            self._index.unit_blocks,
+        )
+
+    @property
+    def recipe(self) -> PathRecipe:
+        """How to open the same again."""
+        return PathRecipe(absolute(self._path), self.fingerprint, self._names, self._forms, self._options)
+
+    def fingerprint_of(self, shards: int) -> str:
+        """The fingerprint of the first `shards` shards."""
+        fingerprint: bytes = self._core.fingerprint(shards)
+        return fingerprint.hex()
+
+    def check_nulls(self) -> None:
+        """Raise `NullError` naming all columns whose nulls have no form."""
+        self._plan.check_nulls()
 
     def describe(self) -> Description:
         """Rows, sizes, and for each column its type, form and statistics; prints as a table."""
@@ -177,145 +249,29 @@ class ShardReader:
         counters: dict[str, int] = self._core.stats()
         return counters
 
-    # Samples and batches.
+    # Samples and batches; the rest is SampleSequence's.
 
-    def __len__(self) -> int:
-        return self._length
+    def gather(self, places: npt.NDArray[np.int64]) -> Batch:
+        """The samples `places`, each at least 0, as a batch of NumPy arrays."""
+        return self._plan.assemble(self._core.take(places, self._plan.native), ids=places)
 
-    @overload
-    def __getitem__(self, key: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, key: str) -> Any: ...
-    @overload
-    def __getitem__(self, key: slice | Sequence[int] | npt.NDArray[Any]) -> Batch: ...
-    def __getitem__(self, key: Any) -> Any:
-        """A sample (int), a whole column (str), or a batch (slice, ids, bool mask).
+    def _get(self, key: int) -> dict[str, Any]:
+        return next(self.gather(np.array([self._sample_of(key)], dtype=np.int64)).samples())
 
-        Raises `OutOfRangeError` for a sample that is not there, `InvalidError` for a column that is not, `CorruptError`
-        and `StorageError` naming shard and block.
-        """
-        if type(key) is int:
-            return self._get(key)
-        if isinstance(key, str):
-            return self._column(key)
-        if isinstance(key, slice):
-            first, last, step = key.indices(self._length)
-            return self._take(np.arange(first, last, step, dtype=np.int64))
-        if hasattr(key, "__index__") and np.ndim(key) == 0:
-            return self._get(key.__index__())
-        return self.take(key)
+    def record_batches(
+        self, columns: Sequence[str] | None = None, selection: _core.Selection | None = None
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Samples in order as Arrow, over the mapped files where they can be used as they are.
 
-    def take(self, ids: Any) -> Batch:
-        """The samples `ids` as a batch of NumPy arrays, in that order.
+        Hashes are compared first unless verify="never". Shards without a selected sample are not touched.
 
         Args:
-            ids: Integers [n] in any order, repeats allowed, negative ones counted from the end; or a bool mask [len].
-
-        Raises:
-            OutOfRangeError: An id is not there.
-            InvalidError: Not a one-dimensional sequence of integers.
-        """
-        if type(ids) is np.ndarray and ids.dtype == np.int64 and ids.ndim == 1 and ids.flags.c_contiguous:
-            try:
-                return self._take(ids)
-            except OutOfRangeError:
-                pass  # counted from the end, or not there
-        return self._take(self._as_ids(ids))
-
-    def __getitems__(self, ids: Sequence[int]) -> list[dict[str, Any]]:
-        """The samples `ids` as a list, read in one go: what torch's DataLoader calls for a batch."""
-        return list(self.take(ids).samples())
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Every sample in order, read in chunks."""
-        for first in range(0, self._length, self._chunk):
-            yield from self._take(
-                np.arange(first, min(first + self._chunk, self._length), dtype=np.int64)
-            ).samples()
-
-    @property
-    def _chunk(self) -> int:
-        row_bytes = max(1, self._index.raw_bytes // max(1, self._length))
-        return max(1, min(_ITERATION_ROWS, _ITERATION_BYTES // row_bytes))
-
-    def _take(self, ids: npt.NDArray[np.int64]) -> Batch:
-        return self._plan.assemble(self._core.take(ids, self._plan.native), ids=ids)
-
-    def _finished_sample(self, key: int) -> dict[str, Any]:
-        i = key + self._length if key < 0 else key
-        if not 0 <= i < self._length:
-            raise OutOfRangeError(f"there is no sample {key}: the data set has {self._length}")
-        return next(self._take(np.array([i], dtype=np.int64)).samples())
-
-    def _column(self, name: str) -> Any:
-        if name not in self.columns:
-            raise InvalidError(f"there is no column {name!r}; there are {', '.join(map(repr, self.columns))}")
-        plan = ColumnPlan(self._core, self._index, (name,), _only(self._forms, name))
-        ids = np.arange(self._length, dtype=np.int64)
-        return plan.assemble(self._core.take(ids, plan.native), ids=ids)[name]
-
-    def _as_ids(self, ids: Any) -> npt.NDArray[np.int64]:
-        array = np.asarray(ids)
-        if array.ndim != 1:
-            raise InvalidError(f"ids have one dimension, not the shape {array.shape}")
-        if array.dtype == np.bool_:
-            if len(array) != self._length:
-                raise InvalidError(
-                    f"a mask has one value for each of the {self._length} samples, not {len(array)}"
-                )
-            return np.flatnonzero(array).astype(np.int64)
-        if array.size == 0:
-            return np.zeros(0, dtype=np.int64)
-        if array.dtype.kind not in "iu":
-            raise InvalidError(f"ids are integers, not {array.dtype}")
-        if array.dtype == np.uint64 and int(array.max()) >= self._length:
-            raise OutOfRangeError(f"there is no sample {int(array.max())}: the data set has {self._length}")
-        converted = np.ascontiguousarray(array, dtype=np.int64)
-        if int(converted.min()) < 0:
-            negative = converted < 0
-            if int(converted.min()) < -self._length:
-                raise OutOfRangeError(
-                    f"there is no sample {int(converted.min())}: the data set has {self._length}"
-                )
-            converted = np.where(negative, converted + self._length, converted)
-        return converted
-
-    # The whole, elsewhere.
-
-    def to_arrow(self) -> pyarrow.Table:
-        """All samples as a table over the mapped files: no copy where shards are uncompressed.
-
-        Hashes are compared first unless verify="never". The table shows the files themselves: truncating a shard while
-        it is in use ends the process, which nothing else here does. Options for forms (cast, fill_null, ...) do not
-        apply.
+            columns: Names of columns, also of some that are not read; None for those that are.
+            selection: Their ids; None for all.
         """
         from fastshard import arrow_export
 
-        return arrow_export.table(self)
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The samples as a stream of record batches, for pyarrow, polars, DuckDB, pandas."""
-        from fastshard import arrow_export
-
-        return arrow_export.stream(self).__arrow_c_stream__(requested_schema)
-
-    def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """All samples as a pandas frame; options as `pyarrow.Table.to_pandas`."""
-        from fastshard._optional import require
-
-        require("pandas", "pandas", "to_pandas()")
-        return self.to_arrow().to_pandas(**options)
-
-    def to_numpy(self) -> Batch:
-        """All samples as one batch of NumPy arrays."""
-        return self._take(np.arange(self._length, dtype=np.int64))
-
-    def to_torch(self) -> Batch:
-        """All samples as one batch of tensors."""
-        from fastshard._optional import require
-
-        require("torch", "torch", "to_torch()")
-        return self.to_numpy().to_torch()
+        return arrow_export.record_batches(self, columns, selection)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> list[Fault]:
         """Check every hash, structure and value of the data set; the list is empty where it is whole.
@@ -331,12 +287,6 @@ class ShardReader:
         """Let go of mappings. A reader that is used again opens again."""
         self._core.close()
 
-    def __enter__(self) -> ShardReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __reduce__(self) -> tuple[Any, ...]:
         return (
             _unpickle,
@@ -346,26 +296,11 @@ class ShardReader:
     def __repr__(self) -> str:
         return f"ShardReader({self._path!r}, {self._length} samples, columns {', '.join(self.columns)})"
 
-    def _repr_html_(self) -> str:
-        return self.describe()._repr_html_()
-
 
 def _unpickle(
     path: str, columns: tuple[str, ...] | None, forms: FormOptions, options: ReadOptions, fingerprint: str
 ) -> ShardReader:
     return ShardReader(path, columns=columns, forms=forms, options=options, fingerprint=fingerprint)
-
-
-def _only(forms: FormOptions, name: str) -> FormOptions:
-    """The options that concern one column."""
-
-    def keep(options: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in options.items() if key == name or key.startswith(f"{name}.")}
-
-    by_dtype = {key: value for key, value in forms.cast.items() if key in DTYPE_NAMES}
-    return FormOptions(
-        forms.lists, keep(forms.tensors), {**by_dtype, **keep(forms.cast)}, keep(forms.fill_null), False
-    )
 
 
 def _check_columns(options: ReadOptions, index: DatasetIndex) -> bool:

@@ -165,6 +165,7 @@ void register_selections(py::module_& module) {
              return to_bytes(hash);
            })
       .def("compose", &Selection::compose, py::arg("inner"), py::call_guard<py::gil_scoped_release>())
+      .def("clip", &Selection::clip, py::arg("begin"), py::arg("end"), py::call_guard<py::gil_scoped_release>())
       .def("parts", &parts);
 
   py::class_<SelectionBuilder>(module, "SelectionBuilder")

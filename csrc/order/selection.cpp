@@ -223,12 +223,12 @@ size_t bytes_of(const std::vector<uint64_t>& values) { return values.capacity() 
 
 void set_bit(std::vector<uint64_t>& words, uint64_t id) { words[id / kWordBits] |= uint64_t{1} << (id % kWordBits); }
 
-// Calls take(first place, ids) for all ids in pieces of at most kChunk.
+// Calls take(ids) for the ids at places [begin, end) in pieces of at most kChunk.
 template <typename Take>
-void for_each_chunk(const Selection& selection, Take&& take) {
+void for_each_chunk(const Selection& selection, uint64_t begin, uint64_t end, Take&& take) {
   std::array<uint64_t, kChunk> ids;
-  for (uint64_t first = 0; first < selection.size(); first += kChunk) {
-    const std::span<uint64_t> part(ids.data(), std::min<uint64_t>(kChunk, selection.size() - first));
+  for (uint64_t first = begin; first < end; first += kChunk) {
+    const std::span<uint64_t> part(ids.data(), std::min<uint64_t>(kChunk, end - first));
     selection.fill(first, part);
     take(std::span<const uint64_t>(part));
   }
@@ -261,10 +261,8 @@ Selection Selection::of_ids(std::span<const uint64_t> ids, uint64_t universe) {
       if (!ids.empty()) form.ends.push_back(ids.size());
       return {ids.size(), universe, std::move(form)};
     }
-    case Best::kList:
-      return {ids.size(), universe, List{{ids.begin(), ids.end()}}};
-    case Best::kBits:
-      break;
+    case Best::kList: return {ids.size(), universe, List{{ids.begin(), ids.end()}}};
+    case Best::kBits: break;
   }
   std::vector<uint64_t> words(words_of(universe));
   for (const uint64_t id : ids) set_bit(words, id);
@@ -294,18 +292,16 @@ Selection Selection::of_runs(std::span<const Run> runs, uint64_t universe) {
   Selection selection(size, universe, std::move(form));
   const Runs& kept = std::get<Runs>(selection.form_);
   switch (best_form(size, kept.ends.size(), universe)) {
-    case Best::kRuns:
-      return selection;
+    case Best::kRuns: return selection;
     case Best::kList: {
       List list{std::vector<uint64_t>(size)};
       selection.fill(0, list.ids);
       return {size, universe, std::move(list)};
     }
-    case Best::kBits:
-      break;
+    case Best::kBits: break;
   }
   std::vector<uint64_t> words(words_of(universe));
-  for_each_chunk(selection, [&](std::span<const uint64_t> ids) {
+  for_each_chunk(selection, 0, size, [&](std::span<const uint64_t> ids) {
     for (const uint64_t id : ids) set_bit(words, id);
   });
   return {size, universe, make_bits(std::move(words), size)};
@@ -342,7 +338,7 @@ Selection Selection::of_words(std::vector<uint64_t> words, uint64_t universe) {
   form.ends.reserve(runs);
   uint64_t place = 0;
   uint64_t next = universe;  // the id that would continue the run
-  for_each_chunk(bits, [&](std::span<const uint64_t> ids) {
+  for_each_chunk(bits, 0, size, [&](std::span<const uint64_t> ids) {
     for (const uint64_t id : ids) {
       if (place == 0 || id != next) {
         if (place > 0) form.ends.push_back(place);
@@ -410,9 +406,29 @@ Hash128 Selection::digest() const {
   static_assert(std::endian::native == std::endian::little);
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
-  for_each_chunk(*this,
+  for_each_chunk(*this, 0, size_,
                  [&](std::span<const uint64_t> ids) { XXH3_128bits_update(&state, ids.data(), ids.size_bytes()); });
   return canonical(XXH3_128bits_digest(&state));
+}
+
+Selection Selection::clip(uint64_t begin, uint64_t end) const {
+  if (begin > end || end > universe_) {
+    invalid("[" + std::to_string(begin) + ", " + std::to_string(end) + ") is no part of " + std::to_string(universe_) +
+            " samples");
+  }
+  const uint64_t first = rank(begin);
+  const uint64_t last = rank(end);
+  if (last - first <= (end - begin) / 64) {
+    std::vector<uint64_t> kept(last - first);
+    fill(first, kept);
+    for (uint64_t& id : kept) id -= begin;
+    return of_ids(kept, end - begin);
+  }
+  std::vector<uint64_t> words(words_of(end - begin));
+  for_each_chunk(*this, first, last, [&](std::span<const uint64_t> ids) {
+    for (const uint64_t id : ids) set_bit(words, id - begin);
+  });
+  return of_words(std::move(words), end - begin);
 }
 
 Selection Selection::compose(const Selection& inner) const {
@@ -427,7 +443,7 @@ Selection Selection::compose(const Selection& inner) const {
     return of_ids(selected, universe_);
   }
   std::vector<uint64_t> words(words_of(universe_));
-  for_each_chunk(inner, [&](std::span<const uint64_t> places) {
+  for_each_chunk(inner, 0, inner.size(), [&](std::span<const uint64_t> places) {
     std::array<uint64_t, kChunk> selected;
     ids(places, {selected.data(), places.size()});
     for (size_t i = 0; i < places.size(); ++i) set_bit(words, selected[i]);

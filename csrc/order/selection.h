@@ -48,6 +48,9 @@ class Selection {
   // xxh3-128 of the ids, each as 8 bytes, little-endian, in ascending order.
   [[nodiscard]] Hash128 digest() const;
 
+  // The ids in [begin, end), counted from `begin`. Throws kInvalid unless begin <= end <= universe().
+  [[nodiscard]] Selection clip(uint64_t begin, uint64_t end) const;
+
   // The ids at the places that `inner` has; inner.universe() == size(), else throws kInvalid.
   [[nodiscard]] Selection compose(const Selection& inner) const;
 
