@@ -53,12 +53,11 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _of_bytes(array: pa.LargeBinaryArray) -> npt.NDArray[np.uint64]:
+    if not len(array):
+        return np.zeros(0, np.uint64)
     _, offsets, data = array.buffers()
-    bounds = (
-        np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1] if len(array) else []
-    )
-    words: npt.NDArray[np.uint64] = _core.xxh3_64_each(data or b"", np.asarray(bounds, np.int64))
-    return words
+    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    return _core.xxh3_64_each(data or b"", bounds)
 
 
 def _of_fixed(array: pa.Array, name: str) -> npt.NDArray[np.uint64]:
