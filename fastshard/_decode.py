@@ -27,7 +27,7 @@ def decode(array: pa.Array, target: pa.DataType) -> pa.Array:
     if types.is_run_end_encoded(kind):
         return _take(decode(array.values, target), pa.array(_runs(array), pa.int64()))
     if kind == pa.string_view() or kind == pa.binary_view():
-        return array.cast(target)
+        return _from_view(array, target)
     if types.is_list_view(kind) or types.is_large_list_view(kind):
         return _from_list_view(array, target)
     return _with_children(array, target)
@@ -44,6 +44,13 @@ def _runs(array: pa.Array) -> np.ndarray:
     """For each element of a run-end encoded array, the place of its value: int64 [len]."""
     ends = np.clip(array.run_ends.to_numpy().astype(np.int64) - array.offset, 0, len(array))
     return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+
+
+def _from_view(array: pa.Array, target: pa.DataType) -> pa.Array:
+    try:
+        return array.cast(target)
+    except pa.ArrowNotImplementedError:  # before pyarrow 18
+        return pa.array(array.to_pylist(), target)
 
 
 def _from_list_view(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -6,6 +6,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from fastshard.samples import variable_shape_field
@@ -25,7 +26,7 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "uint16": (pa.uint16(), [0, 2**16 - 1, None, 1, 2, 3]),
     "uint32": (pa.uint32(), [0, 2**32 - 1, None, 1, 2, 3]),
     "uint64": (pa.uint64(), [0, 2**64 - 1, None, 1, 2, 3]),
-    "float16": (pa.float16(), [65504.0, -0.0, None, INF, 0.5, 6e-8]),
+    "float16": (pa.float16(), [*map(np.float16, [65504, -0.0]), None, *map(np.float16, [INF, 0.5, 6e-8])]),
     "float32": (pa.float32(), [1.5, -0.0, None, -INF, 2.0**-149, 16777216.0]),
     "float64": (pa.float64(), [0.1, -0.0, None, INF, 5e-324, 1.7976931348623157e308]),
     "decimal128": (

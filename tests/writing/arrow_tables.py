@@ -100,8 +100,8 @@ def random_array(kind: pa.DataType, rows: int, rng: np.random.Generator) -> pa.A
         return pa.DictionaryArray.from_arrays(indices, values)
     if pa.types.is_run_end_encoded(kind):
         ends = np.unique(np.append(rng.integers(1, rows + 1, 4), rows)) if rows else np.zeros(0, int)
-        values = random_array(kind.value_type, len(ends), rng)
-        return pa.RunEndEncodedArray.from_arrays(pa.array(ends, kind.run_end_type), values)
+        children = [pa.array(ends, kind.run_end_type), random_array(kind.value_type, len(ends), rng)]
+        return pa.RunEndEncodedArray.from_buffers(kind, rows, [None], 0, 0, children)
     if pa.types.is_struct(kind):
         children = [random_array(kind.field(i).type, rows, rng) for i in range(kind.num_fields)]
         return pa.Array.from_buffers(kind, rows, [_bitmap(valid)], children=children)
