@@ -12,12 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from fastshard._columns import columns_to_batches
+from fastshard._hugging_face import from_hugging_face
 from fastshard.errors import InvalidError, SchemaError
 
 __all__ = ["Batches", "Samples", "is_arrow", "take_in"]
-
-# Of a Hugging Face data set at a time, as its own writer does.
-_HUGGING_FACE_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ def take_in(data: Any) -> Batches | Samples:
     if package == "pandas":
         return _from_pandas(data, kind)
     if package == "datasets":
-        return _from_hugging_face(data, kind)
+        return Batches(*from_hugging_face(data), kind)
     if package == "polars" and kind.endswith(".LazyFrame"):
         data = data.collect()
     if is_arrow(data):
@@ -110,20 +108,6 @@ def _from_pandas(data: Any, kind: str) -> Batches:
             f"the DataFrame cannot be stored as Arrow: {'; '.join(map(str, error.args))}"
         ) from error
     return Batches(table.schema, iter(table.to_batches()), kind)
-
-
-def _from_hugging_face(data: Any, kind: str) -> Batches:
-    if isinstance(data, dict):
-        raise InvalidError(f"a {type(data).__name__} has several splits; choose one of {list(data)}")
-    tables = data.with_format("arrow").iter(_HUGGING_FACE_ROWS)
-    if data.features is not None:
-        schema = data.features.arrow_schema
-    else:
-        first = next(tables, None)
-        if first is None:
-            raise SchemaError("the data set has no rows and no features, so that its schema is not known")
-        schema, tables = first.schema, chain([first], tables)
-    return Batches(schema, (batch for table in tables for batch in pa.table(table).to_batches()), kind)
 
 
 def _from_iterable(items: Iterator[Any], kind: str) -> Batches | Samples:
