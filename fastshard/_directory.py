@@ -201,8 +201,10 @@ class WriterDirectory:
                 close()
         if self._lock is not None:
             prefix = f".tmp-{self._id}-"
-            names = {n for n in os.listdir(self.path) if n.startswith(prefix)}
-            for name in names | (set(self._published) - self.protected):
+            names = set(self._published) - self.protected
+            with suppress(OSError):  # somebody removed the directory
+                names |= {name for name in os.listdir(self.path) if name.startswith(prefix)}
+            for name in names:
                 _try_remove(os.path.join(self.path, name))
             lock, self._lock = self._lock, None
             lock.release(remove=self._made_lock)
