@@ -201,10 +201,8 @@ class WriterDirectory:
                 close()
         if self._lock is not None:
             prefix = f".tmp-{self._id}-"
-            names = set(self._published) - self.protected
-            with suppress(OSError):  # somebody removed the directory
-                names |= {name for name in os.listdir(self.path) if name.startswith(prefix)}
-            for name in names:
+            names = {n for n in os.listdir(self.path) if n.startswith(prefix)}
+            for name in names | (set(self._published) - self.protected):
                 _try_remove(os.path.join(self.path, name))
             lock, self._lock = self._lock, None
             lock.release(remove=self._made_lock)

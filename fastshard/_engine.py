@@ -56,7 +56,7 @@ def choose_engine(
 
     Args:
         asked: The `engine=` of the user.
-        largest_batch: Bytes of the metadata and body of the largest block, where known; above 16 MiB only mappings serve.
+        largest_batch: Bytes of the largest block, as far as it is known; above 16 MiB only mappings serve.
         read_timeout: Where it is given, a way that can keep it is preferred to mappings, which cannot.
 
     Raises:

@@ -120,9 +120,9 @@ class Transforms:
             for batch in batches:
                 pending.append(pool.submit(batch))
                 if len(pending) >= 2 * workers:
-                    yield pending.popleft().result()
+                    yield pool.result(pending.popleft())
             while pending:
-                yield pending.popleft().result()
+                yield pool.result(pending.popleft())
 
 
 class _Pool:
@@ -144,6 +144,13 @@ class _Pool:
         if self._backend == "threads":
             return self._executor.submit(self._transforms, batch)
         return self._executor.submit(_run_installed, batch)
+
+    def result(self, future: Future[Any]) -> Any:
+        """What the transforms made. Tensors come from another process as arrays, through its pipe."""
+        result = future.result()
+        if self._backend == "processes" and isinstance(result, Batch):
+            return result.to_torch()
+        return result
 
     def close(self) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)

@@ -241,9 +241,7 @@ def capture(value: Any) -> Any:
         return bytes(value)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, Mapping):
-        return {name: capture(item) for name, item in value.items()}
+        return value.detach().clone()
     return value
 
 
@@ -254,12 +252,11 @@ def size_hint(value: Any) -> int:
         return 8
     if kind is str or kind is bytes:
         return len(value) + 4
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.nbytes
+    size = getattr(value, "nbytes", None)  # arrays, tensors, NumPy scalars, memoryviews
+    if isinstance(size, int):
+        return size
     if isinstance(value, Mapping):
         return sum(map(size_hint, value.values()))
-    if hasattr(value, "element_size"):  # a tensor
-        return int(value.numel() * value.element_size())
     if isinstance(value, (list, tuple)):
         if not value:
             return 4

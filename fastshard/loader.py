@@ -125,8 +125,8 @@ class ShardLoader:
             sample_transform: Called with each sample, a dict of NumPy values; the dicts, tuples or tensors that it
                 returns are collated. Either may take `rng`, a NumPy generator keyed by (seed, epoch, and the sample's
                 id or the batch's first position): augmentation is the same under any division and after a resume.
-            memory: Budget in bytes for blocks that were read or decompressed; None for two windows of the data set. With
-                less, blocks are read again.
+            memory: Budget in bytes for blocks that were read or decompressed; None for two windows of the data set.
+                With less, blocks are read again.
             engine: "mmap", "uring", "threads", or "auto" to choose by what is found; `stats()` says why.
             threads, prefetch, device, pin_memory, on_bad_sample, read_timeout, transform_backend: See
                 `PipelineOptions`.
@@ -237,9 +237,9 @@ class ShardLoader:
                 read_timeout=self._options.read_timeout,
             ),
         )
-        atexit.register(
-            stream.stop
-        )  # an iterator left open must not keep threads running while the process ends
+        # An iterator left open must not keep threads running while the process ends, when module names are gone.
+        atexit.register(stream.stop)
+        unregister = atexit.unregister
         timeout = -1.0 if self._options.read_timeout is None else self._options.read_timeout
         finish, arrays = self._gather.finish, bool(self._transforms)
         epoch = plan.start.epoch
@@ -266,7 +266,7 @@ class ShardLoader:
                 yield batch if arrays else batch.to_torch()
         finally:
             stream.stop()
-            atexit.unregister(stream.stop)
+            unregister(stream.stop)
             self._streams.discard(stream)
             self._totals.add(stream.stats())
 

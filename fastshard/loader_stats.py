@@ -20,6 +20,9 @@ class LoaderStats:
         plan_seconds, gather_seconds, idle_seconds: Of all threads together: computing ids; reading, checking,
             decompressing and gathering; nothing to do because the consumer was slower.
         ready: Finished batches not yet delivered.
+        blocks_read, bytes_read: By an engine, past the mappings; 0 with "mmap".
+        blocks_read_again: Of these, for at least the second time in an iteration: `memory=` had not kept them.
+        blocks_used_again: Blocks that an engine had read and that were still kept when they were needed again.
         reads: Counters of the reader: shards, blocks and columns opened, checked and decompressed, bytes.
         engine: Which way bytes come, and `engine_reason`: why that.
         bad_samples: That were replaced.
@@ -34,6 +37,10 @@ class LoaderStats:
     gather_seconds: float
     idle_seconds: float
     ready: int
+    blocks_read: int
+    bytes_read: int
+    blocks_read_again: int
+    blocks_used_again: int
     reads: Mapping[str, int]
     engine: str
     engine_reason: str
@@ -50,19 +57,22 @@ class Totals:
 
     def __init__(self) -> None:
         self._sums: dict[str, int] = {}
+        self._clock = (
+            time.perf_counter
+        )  # kept: an iterator may end when the interpreter has let go of modules
         self._began: float | None = None
         self._ran = 0.0
 
     def begin(self) -> None:
         """An iteration begins."""
-        self._began = time.perf_counter()
+        self._began = self._clock()
 
     def add(self, stream: Mapping[str, int]) -> None:
         """An iteration ended with these counters of its stream."""
         for name, value in stream.items():
             self._sums[name] = self._sums.get(name, 0) + value
         if self._began is not None:
-            self._ran += time.perf_counter() - self._began
+            self._ran += self._clock() - self._began
             self._began = None
 
     def stats(
@@ -80,7 +90,7 @@ class Totals:
         for stream in running:
             for name, value in stream.items():
                 sums[name] = sums.get(name, 0) + value
-        seconds = self._ran + (time.perf_counter() - self._began if self._began is not None else 0.0)
+        seconds = self._ran + (self._clock() - self._began if self._began is not None else 0.0)
         wait = sums.get("wait_ns", 0) / 1e9
         return LoaderStats(
             batches=sums.get("batches", 0),
@@ -91,17 +101,26 @@ class Totals:
             gather_seconds=sums.get("gather_ns", 0) / 1e9,
             idle_seconds=sums.get("idle_ns", 0) / 1e9,
             ready=sum(stream["ready"] for stream in running),
+            blocks_read=sums.get("blocks_read", 0),
+            bytes_read=sums.get("bytes_read", 0),
+            blocks_read_again=sums.get("blocks_read_again", 0),
+            blocks_used_again=sums.get("blocks_used_again", 0),
             reads=dict(reads),
             engine=engine,
             engine_reason=engine_reason,
             bad_samples=bad_samples,
-            limit=_limit(seconds, wait, reads, transforms),
+            limit=_limit(seconds, wait, sums, reads, transforms),
         )
 
 
-def _limit(seconds: float, wait: float, reads: Mapping[str, int], transforms: bool) -> str:
+def _limit(
+    seconds: float, wait: float, sums: Mapping[str, int], reads: Mapping[str, int], transforms: bool
+) -> str:
     if seconds == 0:
         return "Nothing was delivered yet."
+    again = sums.get("blocks_read_again", 0)
+    if again > 0:
+        return f"Memory limits: {again:,} blocks were read again because memory= does not hold a window; raise it."
     share = wait / seconds
     if share < 0.1:
         who = "the transforms or what the program does" if transforms else "what the program does"

@@ -17,7 +17,7 @@ torch.bfloat16 is kept bit by bit, under the extension type `fastshard.bfloat16`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +27,16 @@ from fastshard._infer import infer_field, variable_shape_field
 from fastshard._values import Misfit, adapt_all, capture, size_hint
 from fastshard.errors import SchemaError
 
-__all__ = ["SampleBlock", "check_sample", "encode_column", "infer_column", "variable_shape_field"]
+__all__ = [
+    "capture",
+    "check_sample",
+    "encode_column",
+    "infer_column",
+    "infer_schema",
+    "samples_to_batch",
+    "size_hint",
+    "variable_shape_field",
+]
 
 
 def check_sample(sample: Any, row: int, names: Sequence[str] | None) -> None:
@@ -62,67 +71,40 @@ def check_sample(sample: Any, row: int, names: Sequence[str] | None) -> None:
     raise SchemaError(f"row {row}: column {extra!r} is not among the data set's columns {list(names)}")
 
 
-class SampleBlock:
-    """Samples collected by column: far fewer Python objects than a dict for each.
+def infer_schema(samples: Sequence[Mapping[str, Any]], first_row: int = 0) -> pa.Schema:
+    """The schema that holds all samples, whose keys have been checked.
 
-    Attributes:
-        rows: Samples taken.
-        bytes: About how much they take in columns.
+    Raises:
+        SchemaError: The values of a column have no type in common; the message names row and column.
     """
+    return pa.schema(
+        [infer_column(name, [sample[name] for sample in samples], first_row) for name in samples[0]]
+    )
 
-    def __init__(self, names: Iterable[str]) -> None:
-        """An empty block of some columns."""
-        self._columns: dict[str, list[Any]] = {name: [] for name in names}
-        self.rows = 0
-        self.bytes = 0
 
-    def add(self, sample: Mapping[str, Any]) -> None:
-        """Take a sample, whose keys have been checked, as it is now: its arrays may be filled anew afterwards."""
-        columns = self._columns
-        size = 0
-        for name, value in sample.items():
-            taken = capture(value)
-            columns[name].append(taken)
-            size += size_hint(taken)
-        self.rows += 1
-        self.bytes += size
+def samples_to_batch(
+    samples: Sequence[Mapping[str, Any]], schema: pa.Schema, *, rounds: bool, first_row: int = 0
+) -> pa.RecordBatch:
+    """Samples, whose keys have been checked, as a batch of a normalised schema.
 
-    def schema(self, first_row: int = 0) -> pa.Schema:
-        """The schema that holds all samples.
+    Args:
+        samples: The rows.
+        schema: Of the batch.
+        rounds: Whether floats may be rounded to the schema's widths: the user asked for them.
+        first_row: The number of the first sample, for errors.
 
-        Args:
-            first_row: The number of the first sample, for errors.
-
-        Raises:
-            SchemaError: The values of a column have no type in common; the message names row and column.
-        """
-        return pa.schema([infer_column(name, values, first_row) for name, values in self._columns.items()])
-
-    def batch(self, schema: pa.Schema, *, rounds: bool, first_row: int = 0) -> pa.RecordBatch:
-        """The samples as a batch of a normalised schema.
-
-        Args:
-            schema: Of the batch.
-            rounds: Whether floats may be rounded to the schema's widths: the user asked for them.
-            first_row: The number of the first sample, for errors.
-
-        Raises:
-            SchemaError: A value does not fit, or an interruption cut a sample in two; the message names row and column.
-        """
-        for name, values in self._columns.items():
-            if len(values) != self.rows:
-                raise SchemaError(
-                    f"row {first_row + self.rows}: column {name!r}: the sample was taken in part only"
-                )
-        columns = [
-            encode_column(self._columns[field.name], field, rounds=rounds, first_row=first_row)
-            for field in schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    Raises:
+        SchemaError: A value does not fit; the message names row and column.
+    """
+    columns = [
+        encode_column([sample[field.name] for sample in samples], field, rounds=rounds, first_row=first_row)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def infer_column(name: str, values: Sequence[Any], first_row: int = 0) -> pa.Field:
-    """The field that holds all values of a column; raises as `SampleBlock.schema` does."""
+    """The field that holds all values of a column; raises as `infer_schema` does."""
     try:
         return infer_field(name, adapt_all(values))
     except Misfit as misfit:
@@ -130,7 +112,7 @@ def infer_column(name: str, values: Sequence[Any], first_row: int = 0) -> pa.Fie
 
 
 def encode_column(values: Sequence[Any], field: pa.Field, *, rounds: bool, first_row: int = 0) -> pa.Array:
-    """Values as an array of a normalised field; raises as `SampleBlock.batch` does."""
+    """Values as an array of a normalised field; raises as `samples_to_batch` does."""
     try:
         return encode(adapt_all(values), field, rounds=rounds)
     except Misfit as misfit:

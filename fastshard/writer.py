@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from fastshard._intake import Batches
     from fastshard.converters._shards import ShardFinisher, ShardSeries
-    from fastshard.samples import SampleBlock
     from fastshard.schema import Normaliser
 
 __all__ = ["ShardWriter", "WriteResult", "write"]
@@ -91,7 +90,8 @@ class ShardWriter:
         self._metadata = check_metadata(metadata)
         self._provenance = dict(provenance or {"source": "ShardWriter"})
         self._pid = os.getpid()
-        self._block: SampleBlock | None = None
+        self._samples: list[Mapping[str, Any]] = []
+        self._samples_bytes = 0
         self._flushed = 0
         self._block_bytes: int = self._chosen.get("block_bytes", WriteOptions().block_bytes)
         self._failure: BaseException | None = None
@@ -155,7 +155,7 @@ class ShardWriter:
 
     @property
     def rows(self) -> int:
-        return self._flushed + (self._block.rows if self._block is not None else 0)
+        return self._flushed + len(self._samples)
 
     def write(self, sample: Mapping[str, Any]) -> None:
         """Take the next sample: a dict from column to value (`fastshard.samples` lists the types).
@@ -168,18 +168,17 @@ class ShardWriter:
             InvalidError: The writer is closed, or an earlier block failed.
             StorageError: The system refuses.
         """
-        from fastshard.samples import SampleBlock, check_sample
+        from fastshard.samples import capture, check_sample, size_hint
 
         self._check_open()
         if type(sample) is not dict or sample.keys() != self._names:
             check_sample(sample, self.rows, list(self._names) if self._names else None)
             self._names = self._names or dict.fromkeys(sample).keys()
-        block = self._block
-        if block is None:
-            assert self._names is not None
-            block = self._block = SampleBlock(self._names)
-        block.add(sample)
-        if block.bytes >= self._block_bytes or block.rows >= _SAMPLES_MAX:
+        # Taken now: the caller may fill the same array with the next sample.
+        taken = {name: capture(value) for name, value in sample.items()}
+        self._samples.append(taken)
+        self._samples_bytes += sum(map(size_hint, taken.values()))
+        if self._samples_bytes >= self._block_bytes or len(self._samples) >= _SAMPLES_MAX:
             self._flush_samples()
 
     def write_batch(self, data: Any) -> None:
@@ -230,15 +229,20 @@ class ShardWriter:
             raise
 
     def _flush_samples(self) -> None:
-        block, self._block = self._block, None
-        if block is None:
+        from fastshard.samples import infer_schema, samples_to_batch
+
+        if not self._samples:
             return
+        samples, self._samples, self._samples_bytes = self._samples, [], 0
         try:
             if self._dataset is None:
-                self._start(block.schema(self._flushed))
+                self._start(infer_schema(samples, self._flushed))
             assert self._dataset is not None
-            self._push(block.batch(self._dataset.schema, rounds=self._rounds, first_row=self._flushed))
-            self._flushed += block.rows
+            batch = samples_to_batch(
+                samples, self._dataset.schema, rounds=self._rounds, first_row=self._flushed
+            )
+            self._push(batch)
+            self._flushed += len(samples)
         except BaseException as error:
             self._failure = error
             raise
@@ -297,7 +301,7 @@ class ShardWriter:
     def abort(self) -> None:
         """Commit nothing and leave nothing behind. After `close` it does nothing."""
         self._open = False
-        self._block = None
+        self._samples = []
         if self._series is not None:
             self._series.close()
         if self._finisher is not None:

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "bindings/arrays.h"
+#include "bindings/engines.h"
 #include "bindings/forms.h"
 #include "bindings/order_objects.h"
 #include "bindings/register.h"
@@ -43,16 +44,8 @@ std::unique_ptr<pipeline::BlockStore> make_store(const std::shared_ptr<ShardSet>
   options.budget_bytes = reading["budget"].cast<size_t>();
   options.ahead_bytes = reading["ahead"].cast<size_t>();
   options.read_timeout = std::chrono::nanoseconds(reading["read_timeout_ns"].cast<int64_t>());
-  const auto name = reading["engine"].cast<std::string>();
-  std::unique_ptr<io::ReadEngine> engine;
-  if (name == "uring") {
-    std::string reason;
-    engine = io::make_uring_engine(options.depth, reason);
-    if (!engine)
-      throw Error(ErrorKind::kInvalid, "engine=\"uring\": " + reason + "; use engine=\"threads\" or \"auto\"");
-  } else {
-    engine = io::make_thread_engine(reading["io_threads"].cast<uint32_t>(), options.depth);
-  }
+  std::unique_ptr<io::ReadEngine> engine =
+      make_engine(reading["engine"].cast<std::string>(), options.depth, reading["io_threads"].cast<uint32_t>());
   return std::make_unique<pipeline::BlockStore>(set, projection.columns, std::move(engine), options);
 }
 
@@ -134,6 +127,7 @@ py::dict stats(const PythonStream& self) {
   const pipeline::BlockStoreStats store = self.stream.store_stats();
   dict["blocks_read"] = store.blocks_read;
   dict["bytes_read"] = store.bytes_read;
+  dict["blocks_read_again"] = store.blocks_read_again;
   dict["blocks_used_again"] = store.blocks_used_again;
   dict["held_bytes"] = store.held_bytes;
   dict["decode_ns"] = store.decode_ns;
@@ -144,15 +138,6 @@ py::dict stats(const PythonStream& self) {
 }  // namespace
 
 void register_stream(py::module_& module) {
-  module.def(
-      "uring_refusal",
-      [] {
-        std::string reason;
-        return io::make_uring_engine(1, reason) ? py::object(py::none()) : py::object(py::str(reason));
-      },
-      "None where io_uring can be used, else why not.");
-  module.def("file_system", &io::file_system_of, py::arg("path"),
-             "Kind of file system: tmpfs, nfs, fuse, ...; other for local disks.");
   py::class_<PythonStream, std::shared_ptr<PythonStream>>(module, "BatchStream")
       .def(py::init(&make_stream), py::kw_only(), py::arg("set"), py::arg("projection"), py::arg("order"),
            py::arg("partition"), py::arg("first"), py::arg("step"), py::arg("selection"), py::arg("threads"),

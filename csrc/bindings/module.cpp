@@ -7,6 +7,7 @@ PYBIND11_MODULE(_core, module) {
   if (_import_array() < 0) throw pybind11::error_already_set();
   fastshard::bindings::register_errors(module);
   fastshard::bindings::register_ipc(module);
+  fastshard::bindings::register_io(module);
   fastshard::bindings::register_order(module);
   fastshard::bindings::register_selection(module);
   fastshard::bindings::register_pipeline(module);

@@ -14,6 +14,7 @@ void set_python_error(const Error& error);
 
 void register_errors(pybind11::module_& module);
 void register_ipc(pybind11::module_& module);
+void register_io(pybind11::module_& module);
 void register_order(pybind11::module_& module);
 void register_selection(pybind11::module_& module);
 void register_pipeline(pybind11::module_& module);

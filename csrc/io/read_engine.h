@@ -52,4 +52,7 @@ class ReadEngine {
 // liburing; `reason` then says why.
 [[nodiscard]] std::unique_ptr<ReadEngine> make_uring_engine(uint32_t depth, std::string& reason);
 
+// For tests: completions late, few at a time, in an order drawn from `seed`, some of them short.
+[[nodiscard]] std::unique_ptr<ReadEngine> make_scrambled_engine(uint32_t depth, uint64_t seed);
+
 }  // namespace fastshard::io

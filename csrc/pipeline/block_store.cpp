@@ -181,6 +181,7 @@ void BlockStore::evict() {
     const auto found = entries_.find(*at);
     if (found->second->loaded.use_count() > 1) continue;
     held_ -= found->second->bytes();
+    found->second->kept = false;  // a `get` may hold the entry still
     entries_.erase(found);
     at = order_.erase(at);
   }
@@ -295,9 +296,11 @@ void BlockStore::handle(const io::ReadCompletion& completion) {
     wrong =
         std::string("reading ") + std::to_string(entry->wanted) + " bytes failed: " + std::strerror(-completion.result);
   } else {
-    entry->got = entry->got / io::kDirectAlignment * io::kDirectAlignment + completion.result;
+    const int64_t before = entry->got;
+    entry->got = before / io::kDirectAlignment * io::kDirectAlignment + completion.result;
     if (entry->got < entry->wanted) {
-      if (completion.result > 0 && again()) return;
+      // No byte more than before is the end of the file: the page that it ends in would come again for ever.
+      if (entry->got > before && again()) return;
       wrong = "the file ends " + std::to_string(entry->wanted - entry->got) +
               " bytes before the block does: it was cut short; restore the file";
     }
@@ -308,6 +311,10 @@ void BlockStore::handle(const io::ReadCompletion& completion) {
     finish(entry, State::kFailed, std::make_exception_ptr(Error(ErrorKind::kIo, "read", entry->where() + wrong)));
   } else {
     ++stats_.blocks_read;
+    std::vector<bool>& seen = seen_[entry->shard->number()];
+    seen.resize(entry->shard->blocks());
+    if (seen[entry->block]) ++stats_.blocks_read_again;
+    seen[entry->block] = true;
     stats_.bytes_read += entry->got;
     finish(entry, State::kRead, nullptr);
   }

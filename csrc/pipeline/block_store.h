@@ -48,6 +48,7 @@ struct BlockStoreOptions {
 struct BlockStoreStats {
   int64_t blocks_read = 0;
   int64_t bytes_read = 0;
+  int64_t blocks_read_again = 0;  // of blocks_read: the budget had not kept them
   int64_t blocks_used_again = 0;  // `get` found them kept
   int64_t held_bytes = 0;
   int64_t decode_ns = 0;       // checking and decompressing, of all threads
@@ -104,6 +105,7 @@ class BlockStore {
   size_t ahead_ = 0;
   bool stopped_ = false;
   BlockStoreStats stats_;
+  std::unordered_map<uint32_t, std::vector<bool>> seen_;  // by shard: blocks that were read before
 
   // Of the I/O thread alone:
   std::unordered_map<uint64_t, EntryRef> in_flight_;  // by tag

@@ -15,7 +15,7 @@ from fastshard._intake import Batches, take_in
 from fastshard.converters._format import READ_BYTES, bounded, rows_for
 from fastshard.converters._part import Part
 from fastshard.errors import Error, SchemaError, SourceError
-from fastshard.samples import SampleBlock, check_sample
+from fastshard.samples import capture, check_sample, infer_schema, samples_to_batch, size_hint
 from fastshard.schema import Normaliser, normalise_schema
 
 __all__ = ["MemorySource", "MemoryTask"]
@@ -168,27 +168,30 @@ def _batches_of_samples(samples: Iterator[Any], kind: str) -> Batches:
     first = next(blocks, None)
     if first is None:
         raise SchemaError(f"{kind}: it gives no samples, and so no schema; fs.write takes one as schema=")
-    schema = first.schema()
+    schema = infer_schema(first)
     return Batches(schema, _encoded(chain([first], blocks), schema), kind)
 
 
-def _blocks(samples: Iterator[Any]) -> Iterator[SampleBlock]:
-    block: SampleBlock | None = None
+def _blocks(samples: Iterator[Any]) -> Iterator[list[dict[str, Any]]]:
+    block: list[dict[str, Any]] = []
+    size = 0
     names: list[str] | None = None
     for row, sample in enumerate(samples):
         check_sample(sample, row, names)
         names = names or list(sample)
-        block = block or SampleBlock(names)
-        block.add(sample)
-        if block.bytes >= _BLOCK_BYTES or block.rows >= _BLOCK_SAMPLES:
+        # Taken now: the caller may fill the same array with the next sample.
+        taken = {name: capture(value) for name, value in sample.items()}
+        block.append(taken)
+        size += sum(map(size_hint, taken.values()))
+        if size >= _BLOCK_BYTES or len(block) >= _BLOCK_SAMPLES:
             yield block
-            block = None
-    if block is not None:
+            block, size = [], 0
+    if block:
         yield block
 
 
-def _encoded(blocks: Iterable[SampleBlock], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _encoded(blocks: Iterable[list[dict[str, Any]]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     row = 0
     for block in blocks:
-        yield block.batch(schema, rounds=False, first_row=row)
-        row += block.rows
+        yield samples_to_batch(block, schema, rounds=False, first_row=row)
+        row += len(block)

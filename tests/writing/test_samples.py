@@ -22,7 +22,7 @@ from written import read_back, same
 
 import fastshard as fs
 from fastshard.errors import InvalidError, SchemaError
-from fastshard.samples import SampleBlock, variable_shape_field
+from fastshard.samples import infer_schema, samples_to_batch, variable_shape_field
 from fastshard.schema import BFloat16Type
 
 UTC = dt.timezone.utc
@@ -31,13 +31,11 @@ BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 
 def stored(values: list[Any], kind: pa.DataType | pa.Field | None = None) -> pa.Array:
     """The values of one column, as a block of samples stores them."""
-    block = SampleBlock(["x"])
-    for value in values:
-        block.add({"x": value})
+    samples = [{"x": value} for value in values]
     if kind is None:
-        return block.batch(block.schema(), rounds=False).column(0)
+        return samples_to_batch(samples, infer_schema(samples), rounds=False).column(0)
     field = kind.with_name("x") if isinstance(kind, pa.Field) else pa.field("x", kind)
-    return block.batch(pa.schema([field]), rounds=True).column(0)
+    return samples_to_batch(samples, pa.schema([field]), rounds=True).column(0)
 
 
 def refused(values: list[Any], kind: pa.DataType | pa.Field | None = None) -> str:
@@ -425,8 +423,10 @@ PYTHON_VALUES = st.recursive(
 @settings(max_examples=400, deadline=None)
 @given(values=st.lists(PYTHON_VALUES, min_size=1, max_size=4))
 def test_python_values_come_back_equal_or_are_refused(values: list[Any]) -> None:
+    samples = [{"x": value} for value in values]
     try:
-        array = stored(values)
+        schema = infer_schema(samples)
+        array = samples_to_batch(samples, schema, rounds=False).column(0)
     except SchemaError as error:
         event("refused")
         if not str(error).startswith("row "):
