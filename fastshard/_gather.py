@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastshard._index import read_index
 from fastshard._plan import PlannedBatch
 from fastshard.batch import Batch
 from fastshard.errors import InvalidError
 from fastshard.forms import FormOptions
-from fastshard.reader import ReadOptions, ShardReader
+from fastshard.reader import ReadOptions, ShardReader, Verify
 
 __all__ = ["ReaderGather", "Reading"]
 
@@ -30,16 +31,20 @@ class Reading:
     Attributes:
         columns: names of the columns; None for all.
         forms: how columns are delivered.
-        files: how shards are opened.
+        verify, cache_bytes, max_open: how shards are opened; see `ReadOptions`. `cache_bytes` is None for what the
+            order needs.
         add: name of a new column to "__id__" (int64 ids) or "__valid__" (bool, False where a sample is a repeat).
     """
 
     columns: tuple[str, ...] | None = None
     forms: FormOptions = field(default_factory=FormOptions)
-    files: ReadOptions = field(default_factory=ReadOptions)
+    verify: Verify = "auto"
+    cache_bytes: int | None = None
+    max_open: int = 1024
     add: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._files(0)
         for name, what in self.add.items():
             if what not in _ADDED:
                 raise InvalidError(
@@ -50,10 +55,27 @@ class Reading:
                     f"add={{{name!r}: {what!r}}}: columns= reads a column of that name, choose another"
                 )
 
-    def open(self, path: str, *, fingerprint: str | None = None) -> ShardReader:
-        """Opens a data set to be read so. See `ShardReader` for what it raises, and for `fingerprint`."""
+    def _files(self, default_cache: int) -> ReadOptions:
+        return ReadOptions(
+            self.verify, default_cache if self.cache_bytes is None else self.cache_bytes, self.max_open
+        )
+
+    def open(self, path: str, *, windowed: bool, fingerprint: str | None = None) -> ShardReader:
+        """Opens a data set to be read so.
+
+        Args:
+            path: its directory.
+            windowed: the order goes from window to window, so that decompressed blocks are used again. By default two
+                windows of them are kept.
+            fingerprint: which data they must be, if not any; else see `ShardReader` for what is raised.
+        """
+        cache = ReadOptions().cache_bytes
+        if windowed and self.cache_bytes is None:
+            index = read_index(path)
+            cache = max(cache, 2 * index.window * index.raw_bytes // max(1, index.rows))
+        options = self._files(cache)
         reader = ShardReader(
-            path, columns=self.columns, forms=self.forms, options=self.files, fingerprint=fingerprint
+            path, columns=self.columns, forms=self.forms, options=options, fingerprint=fingerprint
         )
         for name in self.add:
             if name in reader.columns:

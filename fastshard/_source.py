@@ -61,7 +61,8 @@ class Source:
     def open(self) -> ShardReader:
         """The reader of this process. See `ShardReader` for what it raises."""
         if self._reader is None:
-            self._reader = self.reading.open(self.path, fingerprint=self._fingerprint)
+            windowed = self.order.shuffle == "block"
+            self._reader = self.reading.open(self.path, windowed=windowed, fingerprint=self._fingerprint)
         return self._reader
 
     def tables(self) -> ShardTables:

@@ -21,7 +21,7 @@ from fastshard._source import Source
 from fastshard.distributed import Topology, WorkerInfo
 from fastshard.errors import InvalidError, StateError
 from fastshard.forms import FormOptions
-from fastshard.reader import ReadOptions, Verify
+from fastshard.reader import Verify
 from fastshard.state import State, WorkerPart
 
 __all__ = ["ShardDataset"]
@@ -71,7 +71,7 @@ class ShardDataset(IterableDataset[Any]):
         tensors: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
         add: Mapping[str, str] | None = None,
         verify: Verify = "auto",
-        cache_bytes: int = 256 << 20,
+        cache_bytes: int | None = None,
         max_open: int = 1024,
     ) -> None:
         """Checks the arguments; the data set itself is opened when it is first needed.
@@ -102,7 +102,8 @@ class ShardDataset(IterableDataset[Any]):
             tensors: column to (dtype, shape), which its lists must have.
             add: name of a new column to "__id__", or to "__valid__" (False where a sample is a repeat of `tail="pad"`).
             verify: when columns are compared with their hashes: "auto", "once" or "never"; see `fastshard.open`.
-            cache_bytes: budget for decompressed blocks in each process, in bytes.
+            cache_bytes: budget for decompressed blocks in each process, in bytes. None for 256 MiB, or for two windows
+                of the data set if that is more and blocks are shuffled.
             max_open: shards that are mapped at a time.
 
         Raises:
@@ -131,7 +132,9 @@ class ShardDataset(IterableDataset[Any]):
         reading = Reading(
             columns=None if columns is None else tuple(columns),
             forms=forms,
-            files=ReadOptions(verify, cache_bytes, max_open),
+            verify=verify,
+            cache_bytes=cache_bytes,
+            max_open=max_open,
             add=dict(add or {}),
         )
         self._source = Source(path, order, reading)

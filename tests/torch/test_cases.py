@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -325,6 +326,24 @@ def test_p24_a_plain_loader_repeats_nothing(make: Make) -> None:
     path = make([40])
     found = flat(all_ids(DataLoader(fs.ShardDataset(path), num_workers=4)))
     assert sorted(found) == list(range(40))
+
+
+def test_ranks_of_compressed_data_in_block_order_decompress_each_block_once(
+    make: Make, tmp_path: Path
+) -> None:
+    """Four ranks in one epoch; each keeps to its lanes."""
+    count = 1 << 18
+    fs.write({"id": np.arange(count)}, tmp_path / "zstd", compression="zstd", block_bytes=4096)
+    blocks = fs.open(tmp_path / "zstd").index.blocks
+    decompressed, seen = 0, []
+    for rank in range(4):
+        data = fs.ShardDataset(
+            tmp_path / "zstd", batch_size=256, batched=True, shuffle=True, rank=rank, world_size=4
+        )
+        seen += [batch["id"].numpy() for batch in data]
+        decompressed += data._source.open().stats()["columns_decompressed"]
+    assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(count))
+    assert decompressed <= 1.2 * blocks
 
 
 # H. Start-up and the epoch boundary
