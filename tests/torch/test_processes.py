@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import subprocess
@@ -53,10 +54,16 @@ class Ranks:
         return self
 
     def join(self, timeout: float = 150) -> None:
+        """Waits until all have ended well, or one has not: the others would wait for it."""
         deadline = time.monotonic() + timeout
-        for process in self.processes:
-            process.join(max(0, deadline - time.monotonic()))
-        assert [process.exitcode for process in self.processes] == [0] * len(self.processes)
+        running = {process.sentinel: process for process in self.processes}
+        while running:
+            ended = multiprocessing.connection.wait(list(running), max(0, deadline - time.monotonic()))
+            assert ended, f"{len(running)} of {len(self.processes)} ranks still run after {timeout} s"
+            for sentinel in ended:
+                process = running.pop(sentinel)  # type: ignore[call-overload]
+                process.join()
+                assert process.exitcode == 0
 
     def kill(self) -> None:
         for process in self.processes:
