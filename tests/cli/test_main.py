@@ -136,7 +136,7 @@ def test_a_subcommand_chooses_its_exit_code(command) -> None:
 def started(body: str) -> Iterator[subprocess.Popen[str]]:
     """A process of the command line whose only subcommand runs these statements."""
     code = (
-        "import sys, time, click; from fastshard import cli\n"
+        "import signal, sys, time, click; from fastshard import cli\n"
         f"def probe():\n{textwrap.indent(body, '    ')}\n"
         "cli.cli.get_command = lambda ctx, name: click.command('probe')(probe)\n"
         "sys.exit(cli.main(['probe']))"
@@ -152,7 +152,11 @@ def started(body: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_interrupt_exits_with_130() -> None:
-    with started("print('ready', flush=True); time.sleep(60)") as process:
+    # A test run in the background of a shell ignores SIGINT, and so would its children.
+    body = (
+        "signal.signal(signal.SIGINT, signal.default_int_handler); print('ready', flush=True); time.sleep(60)"
+    )
+    with started(body) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
