@@ -5,9 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 import fastshard
 
 # Child processes find the package where this one does, whatever their working directory is.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(Path(fastshard.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
+
+# Folders whose tests run many processes, or wait, around native code that other folders test in one process.
+UNSANITIZED_FOLDERS = {"cli", "converting", "torch"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent.name in UNSANITIZED_FOLDERS:
+            item.add_marker(pytest.mark.unsanitized)
