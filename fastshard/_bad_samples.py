@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastshard._gather import ReaderGather
+from fastshard._gather import DataGather
 from fastshard._plan import EpochPlan, PlannedBatch
 from fastshard.batch import Batch
 from fastshard.errors import CorruptError, Error, StorageError
-from fastshard.reader import ShardReader
+from fastshard.source import Data
 
 __all__ = ["BadSample", "BadSamples"]
 
@@ -38,8 +38,9 @@ class BadSample:
 class BadSamples:
     """Replaces bad samples of one epoch after another, and gives up when they are too many."""
 
-    def __init__(self, reader: ShardReader) -> None:
-        self._reader = reader
+    def __init__(self, data: Data, where: str) -> None:
+        self._data = data
+        self._where = where
         self._plan: EpochPlan | None = None
         self._found: list[BadSample] = []
 
@@ -52,7 +53,7 @@ class BadSamples:
         self._plan = plan
         self._found = []
 
-    def replaced(self, index: int, error: Error, gather: ReaderGather, *, tensors: bool) -> Batch:
+    def replaced(self, index: int, error: Error, gather: DataGather, *, tensors: bool) -> Batch:
         """Batch `index` of the plan, each of its bad samples replaced by the next good one of its lane.
 
         Args:
@@ -66,50 +67,47 @@ class BadSamples:
         plan = self._plan
         assert plan is not None
         planned = plan.batch(index)
-        ids = planned.ids.copy()
-        repeat = np.zeros(len(ids), np.bool_) if planned.is_repeat is None else planned.is_repeat.copy()
-        for place, (id, position) in enumerate(
-            zip(planned.ids.tolist(), planned.positions.tolist(), strict=True)
+        places = planned.places.copy()
+        repeat = np.zeros(len(places), np.bool_) if planned.is_repeat is None else planned.is_repeat.copy()
+        for i, (place, position) in enumerate(
+            zip(planned.places.tolist(), planned.positions.tolist(), strict=True)
         ):
-            fault = self._fault(id)
+            fault = self._fault(place)
             if fault is None:
                 continue
-            ids[place] = self._next_good(plan, int(position))
-            repeat[place] = True
-            shard, _ = self._reader.core.locate(id)
-            self._found.append(
-                BadSample(id, self._reader.core.shard_path(shard), str(fault), int(ids[place]))
-            )
+            good = self._next_good(plan, position)
+            places[i], repeat[i] = good, True
+            id, shard = self._data.locate(place)
+            self._found.append(BadSample(id, shard, str(fault), self._data.locate(good)[0]))
             self._check_limit(plan, fault)
         if not repeat.any():
             raise error
-        good = PlannedBatch(planned.positions, ids, repeat)
-        batch = gather.batch_numpy(good, plan.start.epoch)
+        batch = gather.batch_numpy(PlannedBatch(planned.positions, places, repeat), plan.start.epoch)
         return batch.to_torch() if tensors else batch
 
-    def _fault(self, id: int) -> Error | None:
+    def _fault(self, place: int) -> Error | None:
         try:
-            self._reader.take([id])
+            self._data.gather(np.array([place], np.int64))
         except (CorruptError, StorageError) as error:
             return error
         return None
 
     def _next_good(self, plan: EpochPlan, position: int) -> int:
-        """The id at the first good position after `position` in its lane, going on at the lane's head."""
+        """The sample at the first good position after `position` in its lane, going on at the lane's head."""
         lane = position % plan.lanes
         size = (plan.size - lane + plan.lanes - 1) // plan.lanes
         place = position // plan.lanes
         for step in range(1, size):
-            id = plan.id_at(((place + step) % size) * plan.lanes + lane)
-            if self._fault(id) is None:
-                return id
+            other = plan.place_at(((place + step) % size) * plan.lanes + lane)
+            if self._fault(other) is None:
+                return other
         raise CorruptError(
-            f"{self._reader.path}: there is no good sample to stand in for a bad one: all of a lane are bad"
+            f"{self._where}: there is no good sample to stand in for a bad one: all of a lane are bad"
         )
 
     def _check_limit(self, plan: EpochPlan, last: Error) -> None:
         if len(self._found) > max(_MOST, plan.size // _MOST_SHARE):
             raise CorruptError(
-                f"{self._reader.path}: {len(self._found)} bad samples in epoch {plan.start.epoch} are more than one in "
+                f"{self._where}: {len(self._found)} bad samples in epoch {plan.start.epoch} are more than one in "
                 f'{_MOST_SHARE} and more than {_MOST}; run "fastshard verify"; the last: {last}'
             ) from last

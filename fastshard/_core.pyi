@@ -47,7 +47,7 @@ class BatchStream:
         partition: Partition,
         first: int,
         step: int,
-        selection: _Int64 | None,
+        selection: Selection | None,
         threads: int,
         prefetch: int,
         keep_going: bool = False,

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastshard._index import read_index
 from fastshard._plan import PlannedBatch
 from fastshard.batch import Batch
 from fastshard.errors import InvalidError
 from fastshard.forms import FormOptions
-from fastshard.reader import ReadOptions, ShardReader, Verify
+from fastshard.reader import ReadOptions, Verify
+from fastshard.source import Data, Recipe
 
-__all__ = ["ReaderGather", "Reading"]
+__all__ = ["DataGather", "Reading"]
 
-_ADDED = ("__id__", "__valid__")
+_ADDED = ("__id__", "__source__", "__valid__")
 _CHUNK_ROWS = 512  # samples that are gathered at once to be handed out one by one: at most so many,
 _CHUNK_BYTES = 1 << 20  # of about so many bytes together,
 _CHUNK_LARGEST = 1 << 26  # and of so many if all were as large as the largest
@@ -33,7 +33,8 @@ class Reading:
         forms: how columns are delivered.
         verify, cache_bytes, max_open: how shards are opened; see `ReadOptions`. `cache_bytes` is None for what the
             order needs.
-        add: name of a new column to "__id__" (int64 ids) or "__valid__" (bool, False where a sample is a repeat).
+        add: name of a new column to "__id__" (int64 ids), "__source__" (int64, which of several mixed sources) or
+            "__valid__" (bool, False where a sample is a repeat).
     """
 
     columns: tuple[str, ...] | None = None
@@ -44,7 +45,7 @@ class Reading:
     add: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._files(0)
+        self._files()
         for name, what in self.add.items():
             if what not in _ADDED:
                 raise InvalidError(
@@ -55,52 +56,60 @@ class Reading:
                     f"add={{{name!r}: {what!r}}}: columns= reads a column of that name, choose another"
                 )
 
-    def _files(self, default_cache: int) -> ReadOptions:
-        return ReadOptions(
-            self.verify, default_cache if self.cache_bytes is None else self.cache_bytes, self.max_open
-        )
+    def _files(self) -> ReadOptions | None:
+        """None where nothing was asked for."""
+        if (self.verify, self.cache_bytes, self.max_open) == ("auto", None, 1024):
+            return None
+        cache = ReadOptions().cache_bytes if self.cache_bytes is None else self.cache_bytes
+        return ReadOptions(self.verify, cache, self.max_open)
 
-    def open(self, path: str, *, windowed: bool, fingerprint: str | None = None) -> ShardReader:
-        """Opens a data set to be read so.
+    def open(self, recipe: Recipe, *, windowed: bool, fingerprint: str | None = None) -> Data:
+        """Opens samples to be read so. Where nothing else was asked for, they are read as the recipe says.
 
         Args:
-            path: its directory.
+            recipe: what they are.
             windowed: the order goes from window to window, so that decompressed blocks are used again. By default two
                 windows of them are kept.
-            fingerprint: which data they must be, if not any; else see `ShardReader` for what is raised.
+            fingerprint: which data they must be, if not any; else see `Recipe.open` for what is raised.
         """
-        cache = ReadOptions().cache_bytes
-        if windowed and self.cache_bytes is None:
-            index = read_index(path)
-            cache = max(cache, 2 * index.window * index.raw_bytes // max(1, index.rows))
-        options = self._files(cache)
-        reader = ShardReader(
-            path, columns=self.columns, forms=self.forms, options=options, fingerprint=fingerprint
+        data = recipe.open(
+            columns=self.columns,
+            forms=None if self.forms == FormOptions() else self.forms,
+            options=self._files(),
+            windows=2 if windowed and self.cache_bytes is None else 0,
+            fingerprint=fingerprint,
         )
-        for name in self.add:
-            if name in reader.columns:
+        for name, what in self.add.items():
+            if name in data.columns:
                 raise InvalidError(
-                    f"{path}: add={{{name!r}: ...}}: there is a column of that name, choose another"
+                    f"{recipe.where}: add={{{name!r}: ...}}: there is a column of that name, choose another"
                 )
-        return reader
+            if what == "__source__" and not data.sources:
+                raise InvalidError(
+                    f"{recipe.where}: add={{{name!r}: '__source__'}}: only the samples of fs.mix have a source"
+                )
+        return data
 
 
-class ReaderGather:
-    """Reads planned samples with a `ShardReader`.
+class DataGather:
+    """Reads planned samples.
 
     Attributes:
         max_rows: as many samples at once are some MiB at most.
     """
 
-    def __init__(self, reader: ShardReader, reading: Reading) -> None:
+    def __init__(self, data: Data, reading: Reading) -> None:
         """Checks that every column has the form that was asked for.
 
         Raises:
             NullError: columns with nulls have none; all are named.
         """
-        reader.plan.check_nulls()
-        self._core, self._plan, self._add = reader.core, reader.plan, dict(reading.add)
-        self.max_rows = _chunk_rows(reader)
+        data.check_nulls()
+        self._data, self._add = data, dict(reading.add)
+        self.max_rows = max(
+            1,
+            min(_CHUNK_ROWS, _CHUNK_BYTES // data.row_bytes, _CHUNK_LARGEST // data.largest_row_bytes),
+        )
 
     def batch(self, planned: PlannedBatch, epoch: int) -> Batch:
         """A batch of torch tensors."""
@@ -112,9 +121,8 @@ class ReaderGather:
 
     def batch_numpy(self, planned: PlannedBatch, epoch: int) -> Batch:
         """A batch of NumPy arrays."""
-        ids = planned.ids.view(np.int64)
-        columns = self._core.take(ids, self._plan.native)
-        return self.finish(columns, ids, planned.positions.view(np.int64), planned.is_repeat, epoch)
+        batch = self._data.gather(planned.places.view(np.int64))
+        return self._planned(batch, planned.positions.view(np.int64), planned.is_repeat, epoch)
 
     def finish(
         self,
@@ -124,20 +132,32 @@ class ReaderGather:
         is_repeat: npt.NDArray[np.bool_] | None,
         epoch: int,
     ) -> Batch:
-        """The batch of NumPy arrays of what the native core gathered."""
-        batch = self._plan.assemble(columns, ids=ids, positions=positions, is_repeat=is_repeat, epoch=epoch)
+        """The batch of NumPy arrays of what the native pipeline gathered; of samples that `Data.native` knows."""
+        native = self._data.native
+        assert native is not None
+        return self._planned(native[0].plan.assemble(columns, ids=ids), positions, is_repeat, epoch)
+
+    def _planned(
+        self,
+        batch: Batch,
+        positions: npt.NDArray[np.int64],
+        is_repeat: npt.NDArray[np.bool_] | None,
+        epoch: int,
+    ) -> Batch:
+        batch.positions, batch.is_repeat, batch.epoch = positions, is_repeat, epoch
         for name, what in self._add.items():
-            batch[name] = ids.copy() if what == "__id__" else _valid(ids, is_repeat)
+            batch[name] = _added(batch, what)
         return batch
 
 
-def _valid(ids: npt.NDArray[np.int64], is_repeat: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
-    return np.ones(len(ids), np.bool_) if is_repeat is None else ~is_repeat
-
-
-def _chunk_rows(reader: ShardReader) -> int:
-    index = reader.index
-    mean = index.raw_bytes // max(1, index.rows)
-    columns = (index.columns[name] for name in reader.columns if name in index.columns)
-    largest = mean + sum(8 * (column.max_length or 0) for column in columns)
-    return max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(1, mean), _CHUNK_LARGEST // max(1, largest)))
+def _added(batch: Batch, what: str) -> npt.NDArray[Any]:
+    if what == "__id__":
+        ids: npt.NDArray[np.int64] = batch.ids.copy()
+        return ids
+    if what == "__source__":
+        sources: npt.NDArray[np.int64] = batch.source.copy()
+        return sources
+    valid: npt.NDArray[np.bool_] = (
+        np.ones(len(batch.ids), np.bool_) if batch.is_repeat is None else ~batch.is_repeat
+    )
+    return valid

@@ -129,12 +129,12 @@ def _chunks(progress: Progress, max_rows: int) -> Iterator[PlannedBatch]:
     for first in range(0, len(rest), at_once):
         planned = progress.plan.batches(rest[first : first + at_once])
         if skip:
-            planned, skip = _slice(planned, skip, len(planned.ids)), 0
+            planned, skip = _slice(planned, skip, len(planned.places)), 0
         yield from _pieces(planned, max_rows)
 
 
 def _pieces(planned: PlannedBatch, max_rows: int) -> Iterator[PlannedBatch]:
-    count = len(planned.ids)
+    count = len(planned.places)
     if 0 < count <= max_rows:
         yield planned
         return
@@ -145,5 +145,5 @@ def _pieces(planned: PlannedBatch, max_rows: int) -> Iterator[PlannedBatch]:
 def _slice(planned: PlannedBatch, first: int, end: int) -> PlannedBatch:
     repeat = planned.is_repeat
     return PlannedBatch(
-        planned.positions[first:end], planned.ids[first:end], None if repeat is None else repeat[first:end]
+        planned.positions[first:end], planned.places[first:end], None if repeat is None else repeat[first:end]
     )

@@ -1,4 +1,4 @@
-"""From options, a data set's index and a start to the batches of one rank: ids, positions and repeats.
+"""From options, samples and a start to the batches of one rank: places, positions and repeats.
 
 Needs the index alone: no shard is opened for it.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,35 +17,10 @@ from fastshard._epochs import Start
 from fastshard._options import OrderOptions
 from fastshard.distributed import Topology
 from fastshard.errors import InvalidError
+from fastshard.source import Data, Order
 from fastshard.state import OrderKey
 
-if TYPE_CHECKING:
-    from fastshard._index import DatasetIndex
-
-__all__ = ["EpochPlan", "PlannedBatch", "ShardTables", "order_key", "order_of", "settle"]
-
-
-class ShardTables(Protocol):
-    """What an order needs to know of a data set."""
-
-    @property
-    def index(self) -> DatasetIndex:
-        """Its `index.json`."""
-
-    @property
-    def shard_rows(self) -> npt.NDArray[np.int64]:
-        """Rows of each shard."""
-
-    @property
-    def shard_blocks(self) -> npt.NDArray[np.int64]:
-        """Blocks of each shard."""
-
-    @property
-    def shard_block_rows(self) -> npt.NDArray[np.int64]:
-        """Rows of each shard's blocks but the last; 0 where they are irregular."""
-
-    def fingerprint_of(self, shards: int) -> str:
-        """The fingerprint of the first `shards` shards."""
+__all__ = ["EpochPlan", "PlannedBatch", "order_key", "order_of", "settle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,53 +29,28 @@ class PlannedBatch:
 
     Attributes:
         positions: uint64 [batch], places in the epoch's order.
-        ids: uint64 [batch], the samples there.
+        places: uint64 [batch], the samples there, as the data set or view counts them.
         is_repeat: bool [batch], true where a sample pads the batch; None if none does.
     """
 
     positions: npt.NDArray[np.uint64]
-    ids: npt.NDArray[np.uint64]
+    places: npt.NDArray[np.uint64]
     is_repeat: npt.NDArray[np.bool_] | None
 
 
-def order_key(tables: ShardTables, options: OrderOptions) -> OrderKey:
-    """What the order of a data set under these options depends on."""
-    index = tables.index
-    lanes = options.lanes or 1
-    if options.lanes is None and options.shuffle == "block":
-        lanes = _core.default_lanes(
-            shard_rows=tables.shard_rows,
-            shard_blocks=tables.shard_blocks,
-            shard_block_rows=tables.shard_block_rows,
-            unit_blocks=index.unit_blocks,
-        )
+def order_key(data: Data, options: OrderOptions) -> OrderKey:
+    """What the order of samples under these options depends on."""
+    geometry = data.geometry
     return OrderKey(
-        fingerprint=index.fingerprint,
-        rows=index.rows,
-        shards=index.shards,
+        fingerprint=data.fingerprint,
+        rows=data.rows,
+        shards=data.shards,
         kind=options.shuffle,
         seed=options.seed,
-        lanes=lanes,
-        window=index.window,
-        unit_blocks=index.unit_blocks,
+        lanes=data.default_lanes(options.shuffle) if options.lanes is None else options.lanes,
+        window=geometry.window,
+        unit_blocks=geometry.unit_blocks,
         epoch_size=options.epoch_size,
-    )
-
-
-def _epoch_order(key: OrderKey, tables: ShardTables, epoch: int) -> _core.EpochOrder:
-    """The order of one epoch. `key` may be that of the data set before it grew: its shards come first."""
-    dealt = key.kind == "block" or key.lanes > 1  # the order depends on where shards and blocks begin
-    return _core.EpochOrder(
-        kind=key.kind,
-        size=key.rows,
-        seed=key.seed,
-        epoch=epoch,
-        lanes=key.lanes,
-        shard_rows=tables.shard_rows[: key.shards] if dealt else None,
-        shard_blocks=tables.shard_blocks[: key.shards] if dealt else None,
-        shard_block_rows=tables.shard_block_rows[: key.shards] if dealt else None,
-        window=key.window,
-        unit_blocks=key.unit_blocks,
     )
 
 
@@ -135,7 +84,7 @@ class EpochPlan:
 
     def __init__(
         self,
-        tables: ShardTables,
+        data: Data,
         key: OrderKey,
         options: OrderOptions,
         topology: Topology,
@@ -146,20 +95,20 @@ class EpochPlan:
         """Plans without reading data.
 
         Args:
-            tables: the data set.
+            data: the samples.
             key: of its order.
             options: how it is divided.
             topology: this rank.
             start: epoch and position.
-            where: the data set, for messages.
+            where: the samples, for messages.
 
         Raises:
             InvalidError: the options yield nothing at all, or do not fit the ranks or the data set.
         """
         options.check_world(topology.world_size)
-        if options.epoch_size is not None and options.epoch_size > key.rows:
+        if options.epoch_size is not None and options.epoch_size > data.max_epoch_size:
             raise InvalidError(f"{where}: epoch_size={options.epoch_size}: there are {key.rows} samples")
-        self._tables = tables
+        self._data = data
         self._key = order_of(start, key)
         self.start = start
         self.size = self._key.size
@@ -183,20 +132,21 @@ class EpochPlan:
         self._steps: int = self._partition.num_steps
 
     @cached_property
-    def _order(self) -> _core.EpochOrder:
-        return _epoch_order(self._key, self._tables, self.start.epoch)
+    def _order(self) -> Order:
+        return self._data.epoch_order(self._key, self.start.epoch)
 
     def batch(self, index: int) -> PlannedBatch:
         """Batch `index` of this rank, 0 to num_batches - 1."""
         positions, is_repeat = self._partition.batch(index)
         return PlannedBatch(positions, self._order.ids(positions), is_repeat)
 
-    def id_at(self, position: int) -> int:
-        """The sample at a position of the epoch."""
+    def place_at(self, position: int) -> int:
+        """The place of the sample at a position of the epoch."""
         return int(self._order.ids(np.array([position], dtype=np.uint64))[0])
 
     def native(self) -> tuple[_core.EpochOrder, _core.Partition]:
-        """Order and partition, for the native pipeline."""
+        """Order and partition, for the native pipeline; of samples that `Data.native` knows."""
+        assert isinstance(self._order, _core.EpochOrder)
         return self._order, self._partition
 
     def batches(self, indices: Sequence[int]) -> PlannedBatch:

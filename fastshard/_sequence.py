@@ -57,10 +57,6 @@ class SampleSequence(Data):
     def metadata(self) -> Mapping[str, Any]:
         """What the user said of the data set when it was written."""
 
-    @abstractmethod
-    def stats(self) -> dict[str, int]:
-        """Counters since it was opened: shards, blocks and columns opened, checked and decompressed, bytes."""
-
     @property
     @abstractmethod
     def full_schema(self) -> pyarrow.Schema:
@@ -260,10 +256,6 @@ class SampleSequence(Data):
         return self.to_numpy().to_torch()
 
     # Its life.
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of mappings. What is used again opens again."""
 
     def __enter__(self: _Self) -> _Self:
         return self

@@ -7,15 +7,12 @@ from dataclasses import replace
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from fastshard._epochs import Start
-from fastshard._gather import ReaderGather, Reading
+from fastshard._gather import DataGather, Reading
 from fastshard._options import OrderOptions
-from fastshard._plan import EpochPlan, ShardTables, order_key, order_of, settle
+from fastshard._plan import EpochPlan, order_key, order_of, settle
 from fastshard.distributed import Topology
-from fastshard.reader import ShardReader
+from fastshard.source import Data, Recipe, recipe_of
 from fastshard.state import OrderKey, State, check_order
 
 __all__ = ["Source"]
@@ -25,54 +22,56 @@ class Source:
     """What `ShardDataset` and the loaders read from. Immutable but for what it has opened.
 
     Attributes:
-        path: the data set, absolute if it is a local path.
+        recipe: how the samples are opened.
         order: how an epoch is ordered and divided.
-        reading: what of it is read, and in which form.
+        reading: what of them is read, and in which form.
     """
 
-    __slots__ = ("_fingerprint", "_key", "_reader", "order", "path", "reading")
+    __slots__ = ("_data", "_fingerprint", "_key", "order", "reading", "recipe")
 
-    def __init__(self, path: str | os.PathLike[str], order: OrderOptions, reading: Reading) -> None:
-        text = os.fspath(path)
-        self.path = text if "://" in text else os.path.abspath(text)
+    def __init__(
+        self, samples: str | os.PathLike[str] | Data | Recipe, order: OrderOptions, reading: Reading
+    ) -> None:
+        self.recipe = recipe_of(samples)
         self.order = order
         self.reading = reading
-        self._reader: ShardReader | None = None
+        self._data: Data | None = None
         self._key: OrderKey | None = None
-        self._fingerprint: str | None = None  # what another process reads under this path
+        self._fingerprint: str | None = None  # what another process reads by this recipe
 
     def with_order(self, **changes: Any) -> Source:
-        """The same data set, already open if this one is, with some options of its order replaced."""
-        source = Source(self.path, replace(self.order, **changes), self.reading)
-        source._reader = self._reader
+        """The same samples, already open if these are, with some options of their order replaced."""
+        source = Source(self.recipe, replace(self.order, **changes), self.reading)
+        source._data = self._data
         return source
 
-    def __getstate__(self) -> tuple[str, OrderOptions, Reading, str | None]:
-        """Path and options; for a process that multiprocessing is spawning, also which data this one has opened."""
+    def __getstate__(self) -> tuple[Recipe, OrderOptions, Reading, str | None]:
+        """Recipe and options; for a process that multiprocessing is spawning, also which data this one has opened."""
         spawning = get_spawning_popen() is not None
-        opened = self._fingerprint if self._reader is None else self._reader.fingerprint
-        return self.path, self.order, self.reading, opened if spawning else None
+        opened = self._fingerprint if self._data is None else self._data.fingerprint
+        return self.recipe, self.order, self.reading, opened if spawning else None
 
-    def __setstate__(self, state: tuple[str, OrderOptions, Reading, str | None]) -> None:
-        path, order, reading, fingerprint = state
-        self.__init__(path, order, reading)  # type: ignore[misc]
+    def __setstate__(self, state: tuple[Recipe, OrderOptions, Reading, str | None]) -> None:
+        recipe, order, reading, fingerprint = state
+        self.__init__(recipe, order, reading)  # type: ignore[misc]
         self._fingerprint = fingerprint
 
-    def open(self) -> ShardReader:
-        """The reader of this process. See `ShardReader` for what it raises."""
-        if self._reader is None:
-            windowed = self.order.shuffle == "block"
-            self._reader = self.reading.open(self.path, windowed=windowed, fingerprint=self._fingerprint)
-        return self._reader
+    @property
+    def where(self) -> str:
+        """The samples in one line, for messages."""
+        return self.recipe.where
 
-    def tables(self) -> ShardTables:
-        """What the order needs to know of the data set."""
-        return _ReaderTables(self.open())
+    def open(self) -> Data:
+        """The samples, open in this process. See `Recipe.open` for what it raises."""
+        if self._data is None:
+            windowed = self.order.shuffle == "block"
+            self._data = self.reading.open(self.recipe, windowed=windowed, fingerprint=self._fingerprint)
+        return self._data
 
     def key(self) -> OrderKey:
         """What names the order."""
         if self._key is None:
-            self._key = order_key(self.tables(), self.order)
+            self._key = order_key(self.open(), self.order)
         return self._key
 
     def settle(self, start: Start, topology: Topology) -> Start:
@@ -85,22 +84,23 @@ class Source:
         Raises:
             InvalidError: the options yield nothing at all, or do not fit the ranks or the data set.
         """
-        return EpochPlan(self.tables(), self.key(), self.order, topology, start, where=self.path)
+        return EpochPlan(self.open(), self.key(), self.order, topology, start, where=self.where)
 
-    def gather(self) -> ReaderGather:
+    def gather(self) -> DataGather:
         """What reads planned samples in the form that the options ask for.
 
         Raises:
             NullError: columns with nulls have no such form.
         """
-        return ReaderGather(self.open(), self.reading)
+        return DataGather(self.open(), self.reading)
 
     def state(self, start: Start, position: int) -> State:
         """The state of a run that began at `start` and stands at `position`."""
         order = order_of(start, self.key())
+        samples = self.open().identity()
         if position >= order.size:  # the end of an epoch is the beginning of the next
-            return State(self.key(), start.epoch + 1, 0)
-        return State(order, start.epoch, position)
+            return State(self.key(), start.epoch + 1, 0, samples=samples)
+        return State(order, start.epoch, position, samples=samples)
 
     def start_of(self, state: State, *, allow_growth: bool = False) -> Start:
         """Where a run goes on.
@@ -112,36 +112,10 @@ class Source:
             state.order,
             self.key(),
             allow_growth=allow_growth,
-            fingerprint_of=self.tables().fingerprint_of,
-            where=self.path,
+            fingerprint_of=self.open().fingerprint_of,
+            samples=(state.samples, self.open().identity()),
+            where=self.where,
         )
         if past is None or state.position == 0:
             return Start(state.epoch, state.position)
         return Start(state.epoch, state.position, past=past.to_dict())
-
-
-class _ReaderTables:
-    """What a `ShardReader` knows of its shards."""
-
-    def __init__(self, reader: ShardReader) -> None:
-        self._core = reader.core
-        self.index = reader.index
-
-    @property
-    def shard_rows(self) -> npt.NDArray[np.int64]:
-        rows: npt.NDArray[np.int64] = self._core.shard_rows()
-        return rows
-
-    @property
-    def shard_blocks(self) -> npt.NDArray[np.int64]:
-        blocks: npt.NDArray[np.int64] = self._core.shard_blocks()
-        return blocks
-
-    @property
-    def shard_block_rows(self) -> npt.NDArray[np.int64]:
-        rows: npt.NDArray[np.int64] = self._core.shard_block_rows()
-        return rows
-
-    def fingerprint_of(self, shards: int) -> str:
-        fingerprint: bytes = self._core.fingerprint(shards)
-        return fingerprint.hex()

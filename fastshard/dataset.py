@@ -22,6 +22,7 @@ from fastshard.distributed import Topology, WorkerInfo
 from fastshard.errors import InvalidError, StateError
 from fastshard.forms import FormOptions
 from fastshard.reader import Verify
+from fastshard.source import Data, Recipe
 from fastshard.state import State, WorkerPart
 
 __all__ = ["ShardDataset"]
@@ -49,7 +50,7 @@ class ShardDataset(IterableDataset[Any]):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Data | Recipe,
         *,
         batch_size: int | None = None,
         batched: bool = False,
@@ -77,7 +78,9 @@ class ShardDataset(IterableDataset[Any]):
         """Checks the arguments; the data set itself is opened when it is first needed.
 
         Args:
-            path: the data set's directory.
+            path: the data set's directory, also with a selection as in `train/?split=val`; or what `fs.open`, its
+                views, `fs.concat` or `fs.mix` returned, which is then read as it was opened unless arguments here
+                say otherwise.
             batch_size: samples that one rank takes at each step. Give it also where a DataLoader batches: torch tells
                 no worker, and the sequence is the same for any number of workers only if they know it.
             batched: yield a `Batch` of torch tensors at each step instead of samples.
@@ -100,7 +103,8 @@ class ShardDataset(IterableDataset[Any]):
             null_masks: add a column `NAME__valid` for each column with nulls.
             lists: "auto", or "ragged" to deliver lists of one constant length as ragged, too.
             tensors: column to (dtype, shape), which its lists must have.
-            add: name of a new column to "__id__", or to "__valid__" (False where a sample is a repeat of `tail="pad"`).
+            add: name of a new column to "__id__", "__valid__" (False where a sample is a repeat of `tail="pad"`) or
+                "__source__" (which of the sources of `fs.mix`).
             verify: when columns are compared with their hashes: "auto", "once" or "never"; see `fastshard.open`.
             cache_bytes: budget for decompressed blocks in each process, in bytes. None for 256 MiB, or for two windows
                 of the data set if that is more and blocks are shuffled.
@@ -174,8 +178,8 @@ class ShardDataset(IterableDataset[Any]):
 
     @property
     def path(self) -> str:
-        """Where the data set lies."""
-        return self._source.path
+        """Where the data set lies, with what selects from it."""
+        return self._source.where
 
     @property
     def batched(self) -> bool:
@@ -189,7 +193,7 @@ class ShardDataset(IterableDataset[Any]):
 
     def __repr__(self) -> str:
         order = self._source.order
-        parts = [repr(self._source.path)]
+        parts = [repr(self._source.where)]
         if order.batch_size is not None:
             parts.append(f"batch_size={order.batch_size}")
         if self._batched:

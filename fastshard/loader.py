@@ -15,15 +15,19 @@ import numpy.typing as npt
 
 from fastshard import _core
 from fastshard._bad_samples import BadSample, BadSamples
-from fastshard._engine import EngineName, choose_engine
-from fastshard._index import DatasetIndex, read_index
+from fastshard._engine import Engine, EngineName, choose_engine
+from fastshard._gather_stream import GatherStream
+from fastshard._index import DatasetIndex
 from fastshard._iteration import Progress
+from fastshard._plan import EpochPlan
 from fastshard._transforms import Backend, Transforms
+from fastshard.batch import Batch
 from fastshard.dataset import ShardDataset
 from fastshard.distributed import usable_cpus
 from fastshard.errors import CorruptError, InvalidError, ReadTimeoutError, StorageError
 from fastshard.loader_stats import LoaderStats, Totals
-from fastshard.reader import Verify
+from fastshard.reader import ShardReader, Verify
+from fastshard.source import Data, Recipe
 
 __all__ = ["LoaderStats", "PipelineOptions", "ShardLoader"]
 
@@ -83,7 +87,7 @@ class ShardLoader:
 
     def __init__(
         self,
-        path: Any,
+        path: str | os.PathLike[str] | Data | Recipe,
         *,
         batch_size: int,
         shuffle: bool | str = False,
@@ -168,22 +172,16 @@ class ShardLoader:
             tensors=tensors,
             add=add,
             verify=verify,
-            cache_bytes=_cache_bytes(read_index(path)) if memory is None else memory,
+            cache_bytes=memory,
             max_open=max_open,
         )
         self._transforms = Transforms.of(transform, sample_transform, seed)
-        self._reader = self._dataset._source.open()
+        self._data = self._dataset._source.open()
         self._gather = self._dataset._source.gather()
-        self._memory = _cache_bytes(self._reader.index) if memory is None else memory
-        self._engine = choose_engine(
-            engine,
-            os.path.abspath(self._reader.path),
-            self._reader.index.bytes,
-            largest_batch=_largest_block(self._reader.index),
-            read_timeout=read_timeout,
-        )
+        self._memory = _two_windows(self._data) if memory is None else memory
+        self._engine = _engine(engine, self._data, read_timeout)
         self._progress: Progress | None = None
-        self._bad = BadSamples(self._reader)
+        self._bad = BadSamples(self._data, self._dataset.path)
         self._totals = Totals()
         self._streams: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -217,26 +215,10 @@ class ShardLoader:
             progress.closed = True
 
     def _made(self, progress: Progress) -> Generator[Any, None, None]:
-        """Batches of the native stream: NumPy where a transform follows, else tensors."""
+        """Batches of a stream: NumPy where a transform follows, else tensors."""
         plan = progress.plan
-        order, partition = plan.native()
-        stream = _core.BatchStream(
-            set=self._reader.core,
-            projection=self._reader.plan.native,
-            order=order,
-            partition=partition,
-            first=0,
-            step=1,
-            selection=None,
-            threads=self._threads(),
-            prefetch=self._prefetch(plan.batch_size),
-            keep_going=self._options.on_bad_sample == "replace",
-            reading=self._engine.reading(
-                check=self._reader.checks_columns,
-                memory=self._memory,
-                read_timeout=self._options.read_timeout,
-            ),
-        )
+        native = self._data.native
+        stream = self._gathered_stream(plan) if native is None else self._native_stream(plan, *native)
         # An iterator left open must not keep threads running while the process ends, when module names are gone.
         atexit.register(stream.stop)
         unregister = atexit.unregister
@@ -258,11 +240,14 @@ class ShardLoader:
                     continue
                 if made is None:
                     return
-                columns, ids, positions, repeats = made
                 index += 1
-                batch = finish(
-                    columns, ids, positions, _is_repeat(len(ids), repeats) if repeats else None, epoch
-                )
+                if isinstance(made, Batch):
+                    batch = made
+                else:
+                    columns, ids, positions, repeats = made
+                    batch = finish(
+                        columns, ids, positions, _is_repeat(len(ids), repeats) if repeats else None, epoch
+                    )
                 yield batch if arrays else batch.to_torch()
         finally:
             stream.stop()
@@ -270,15 +255,44 @@ class ShardLoader:
             self._streams.discard(stream)
             self._totals.add(stream.stats())
 
+    def _native_stream(
+        self, plan: EpochPlan, reader: ShardReader, selection: _core.Selection | None
+    ) -> _core.BatchStream:
+        order, partition = plan.native()
+        return _core.BatchStream(
+            set=reader.core,
+            projection=reader.plan.native,
+            order=order,
+            partition=partition,
+            first=0,
+            step=1,
+            selection=selection,
+            threads=self._threads(),
+            prefetch=self._prefetch(plan.batch_size),
+            keep_going=self._options.on_bad_sample == "replace",
+            reading=self._engine.reading(
+                check=reader.checks_columns,
+                memory=self._memory,
+                read_timeout=self._options.read_timeout,
+            ),
+        )
+
+    def _gathered_stream(self, plan: EpochPlan) -> GatherStream:
+        epoch = plan.start.epoch
+        return GatherStream(
+            lambda index: self._gather.batch_numpy(plan.batch(index), epoch),
+            plan.num_batches,
+            threads=self._threads(),
+            prefetch=self._prefetch(plan.batch_size),
+        )
+
     def _threads(self) -> int:
         return self._options.threads or usable_cpus()
 
     def _prefetch(self, batch_size: int) -> int:
         if self._options.prefetch is not None:
             return self._options.prefetch
-        index = self._reader.index
-        batch_bytes = max(1, batch_size * index.raw_bytes // max(1, index.rows))
-        return max(2, min(32, _PREFETCH_BYTES // batch_bytes))
+        return max(2, min(32, _PREFETCH_BYTES // (batch_size * self._data.row_bytes)))
 
     # What it is.
 
@@ -337,7 +351,7 @@ class ShardLoader:
         """What it did so far, and what limits it."""
         return self._totals.stats(
             [stream.stats() for stream in list(self._streams)],
-            self._reader.stats(),
+            self._data.stats(),
             engine=self._engine.name,
             engine_reason=self._engine.reason,
             bad_samples=len(self._bad.found),
@@ -350,7 +364,7 @@ class ShardLoader:
         """Ends the threads of every iteration and lets go of mappings. A loader that is used again opens again."""
         for stream in list(self._streams):
             stream.stop()
-        self._reader.close()
+        self._data.close()
 
     def __enter__(self) -> ShardLoader:
         return self
@@ -359,10 +373,27 @@ class ShardLoader:
         self.close()
 
 
-def _cache_bytes(index: DatasetIndex) -> int:
-    """Two windows of the data set: what a shuffle by blocks uses again while it moves from one to the next."""
-    window = index.window * index.raw_bytes // max(1, index.rows)
-    return 2 * window + (64 << 20)
+def _two_windows(data: Data) -> int:
+    """Bytes of what a shuffle by blocks uses again while it moves from one window to the next, and a little."""
+    return 2 * data.geometry.window * data.row_bytes + (64 << 20)
+
+
+def _engine(asked: EngineName, data: Data, read_timeout: float | None) -> Engine:
+    """How the data are read. Raises `InvalidError` for an engine that cannot read them."""
+    if data.native is not None:
+        reader = data.native[0]
+        return choose_engine(
+            asked,
+            os.path.abspath(reader.path),
+            reader.index.bytes,
+            largest_batch=_largest_block(reader.index),
+            read_timeout=read_timeout,
+        )
+    if asked in ("uring", "threads"):
+        raise InvalidError(
+            f'engine="{asked}": several data sets together are read through mappings; use "mmap" or "auto"'
+        )
+    return choose_engine("mmap", os.curdir, 0, largest_batch=0, read_timeout=read_timeout)
 
 
 def _largest_block(index: DatasetIndex) -> int:

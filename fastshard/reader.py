@@ -41,12 +41,14 @@ class ReadOptions:
             "once" unless the data set is larger than half of the machine's memory, where random access would read
             whole blocks for single rows.
         cache_bytes: Budget for decompressed columns of blocks, in bytes.
+        windows: So many windows of the data set (docs/order.md, section 5) are the budget where that is more.
         max_open: Shards that are mapped at a time.
     """
 
     verify: Verify = "auto"
     cache_bytes: int = 256 << 20
     max_open: int = 1024
+    windows: int = 0
 
     def __post_init__(self) -> None:
         if self.verify not in ("auto", "once", "never"):
@@ -236,6 +238,15 @@ class ShardReader(SampleSequence):
         fingerprint: bytes = self._core.fingerprint(shards)
         return fingerprint.hex()
 
+    def locate(self, place: int) -> tuple[int, str]:
+        """The id of a sample (its place) and the path of its shard, as the index has it."""
+        return place, self._core.shard_path(self._core.locate(place)[0])
+
+    @property
+    def native(self) -> tuple[ShardReader, None]:
+        """Itself, and that its samples are all of it."""
+        return self, None
+
     def check_nulls(self) -> None:
         """Raise `NullError` naming all columns whose nulls have no form."""
         self._plan.check_nulls()
@@ -309,6 +320,10 @@ def _check_columns(options: ReadOptions, index: DatasetIndex) -> bool:
     return index.bytes <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
+def _window_bytes(index: DatasetIndex) -> int:
+    return index.window * index.raw_bytes // max(1, index.rows)
+
+
 def _open_core(root: str, options: ReadOptions) -> tuple[DatasetIndex, Any, bool]:
     """The index, the native reader over it, and whether that checks columns.
 
@@ -328,7 +343,7 @@ def _open_core(root: str, options: ReadOptions) -> tuple[DatasetIndex, Any, bool
                 shards=index.shards,
                 schema_ipc=index.schema_ipc,
                 check_columns=checks,
-                cache_bytes=options.cache_bytes,
+                cache_bytes=max(options.cache_bytes, options.windows * _window_bytes(index)),
                 max_open=options.max_open,
             )
         except NotFoundError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fastshard._index import ColumnStats
     from fastshard.batch import Batch
     from fastshard.forms import FormOptions
-    from fastshard.reader import ReadOptions
+    from fastshard.reader import ReadOptions, ShardReader
 
 __all__ = ["Data", "Geometry", "Order", "OrderKey", "PathRecipe", "Recipe", "recipe_of"]
 
@@ -171,6 +171,23 @@ class Data(ABC):
     ) -> Data:
         """The same samples with other columns and forms, chosen by these statistics instead of their own."""
 
+    @abstractmethod
+    def locate(self, place: int) -> tuple[int, str]:
+        """The id of a sample and the path of its shard."""
+
+    @abstractmethod
+    def stats(self) -> dict[str, int]:
+        """Counters since it was opened: shards, blocks and columns opened, checked and decompressed, bytes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of mappings. What is used again opens again."""
+
+    @property
+    def native(self) -> tuple[ShardReader, _core.Selection | None] | None:
+        """The one data set that the samples are read from, and which of its samples they are (None: all)."""
+        return None
+
     @property
     def shards(self) -> int:
         """How many shards they lie in."""
@@ -232,6 +249,16 @@ class Data(ABC):
         return order
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How samples are to be read: what `Recipe.open` was asked for."""
+
+    columns: tuple[str, ...] | None
+    forms: FormOptions | None
+    options: ReadOptions | None
+    windows: int
+
+
 class Recipe(ABC):
     """How to open samples. Immutable and small; opens nothing by itself; pickles.
 
@@ -244,9 +271,7 @@ class Recipe(ABC):
         """The samples in one line, for messages; where possible as a command line takes them."""
 
     @abstractmethod
-    def _open(
-        self, columns: tuple[str, ...] | None, forms: FormOptions | None, options: ReadOptions | None
-    ) -> Data: ...
+    def _open(self, reading: Reading) -> Data: ...
 
     def open(
         self,
@@ -254,6 +279,7 @@ class Recipe(ABC):
         columns: Sequence[str] | None = None,
         forms: FormOptions | None = None,
         options: ReadOptions | None = None,
+        windows: int = 0,
         fingerprint: str | None = None,
     ) -> Data:
         """Open the samples.
@@ -262,6 +288,7 @@ class Recipe(ABC):
             columns: Names of the columns to read; None for those that the recipe names, or all.
             forms: How they are delivered; None for what the recipe says.
             options: How shards are opened; likewise.
+            windows: See `ReadOptions.windows`.
             fingerprint: What the samples must have; None for any.
 
         Raises:
@@ -270,7 +297,7 @@ class Recipe(ABC):
         """
         if isinstance(columns, str):
             raise InvalidError(f"columns is a list of names, not the string {columns!r}")
-        data = self._open(None if columns is None else tuple(columns), forms, options)
+        data = self._open(Reading(None if columns is None else tuple(columns), forms, options, windows))
         if fingerprint is not None and fingerprint != data.fingerprint:
             raise StateError(
                 f"{self.where}: the data were replaced: the fingerprint was {fingerprint}, now it is {data.fingerprint}"
@@ -298,16 +325,15 @@ class PathRecipe(Recipe):
     def where(self) -> str:
         return self.path
 
-    def _open(
-        self, columns: tuple[str, ...] | None, forms: FormOptions | None, options: ReadOptions | None
-    ) -> Data:
-        from fastshard.reader import ShardReader
+    def _open(self, reading: Reading) -> Data:
+        from fastshard.reader import ReadOptions, ShardReader
 
+        options = reading.options or self.options or ReadOptions()
         return ShardReader(
             self.path,
-            columns=self.columns if columns is None else columns,
-            forms=self.forms if forms is None else forms,
-            options=self.options if options is None else options,
+            columns=self.columns if reading.columns is None else reading.columns,
+            forms=self.forms if reading.forms is None else reading.forms,
+            options=replace(options, windows=reading.windows) if reading.windows else options,
             fingerprint=self.fingerprint,
         )
 

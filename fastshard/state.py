@@ -7,8 +7,9 @@ sizes or engines, so it loads under any of them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from fastshard.errors import StateError
@@ -82,14 +83,15 @@ class WorkerPart:
 class State:
     """A place in an order. `position` samples of `epoch` were delivered (by all ranks together).
 
-    `worker` is set only in states that DataLoader workers save for themselves: then `position` is where their
-    iteration began.
+    `samples` says for people what a view, a concatenation or a mix is made of; the fingerprint is what counts. `worker`
+    is set only in states that DataLoader workers save for themselves: then `position` is where their iteration began.
     """
 
     order: OrderKey
     epoch: int
     position: int
     worker: WorkerPart | None = None
+    samples: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able dict, read back by `from_dict`."""
@@ -100,6 +102,8 @@ class State:
             "position": self.position,
         }
         result |= self.order.to_dict()
+        if self.samples:
+            result["samples"] = dict(self.samples)
         if self.worker is not None:
             result["worker"] = asdict(self.worker)
         return result
@@ -126,16 +130,26 @@ class State:
         worker = value.get("worker")
         if worker is not None and not isinstance(worker, Mapping):
             raise StateError(f"the state is damaged: 'worker' is {worker!r}, not a mapping")
+        samples = value.get("samples", {})
+        if not isinstance(samples, Mapping):
+            raise StateError(f"the state is damaged: 'samples' is {samples!r}, not a mapping")
         return State(
             OrderKey(**_members(OrderKey, value)),
             _count(value, "epoch"),
             _count(value, "position"),
             None if worker is None else WorkerPart(**_members(WorkerPart, worker)),
+            samples,
         )
 
 
 def check_order(
-    state: OrderKey, here: OrderKey, *, allow_growth: bool, fingerprint_of: Callable[[int], str], where: str
+    state: OrderKey,
+    here: OrderKey,
+    *,
+    allow_growth: bool,
+    fingerprint_of: Callable[[int], str | None],
+    samples: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {}),
+    where: str,
 ) -> OrderKey | None:
     """Compares a state's order with the one that would be read now.
 
@@ -143,7 +157,8 @@ def check_order(
         state: the state's.
         here: that of the data set it is loaded into.
         allow_growth: accept data that hold the state's as their first shards.
-        fingerprint_of: the fingerprint of the first n shards of the data set.
+        fingerprint_of: the fingerprint of the first n shards of the data set; None for what cannot grow.
+        samples: what the state and what the data say of themselves, for messages.
         where: the data set, for messages.
 
     Returns:
@@ -181,9 +196,13 @@ def check_order(
         )
     raise StateError(
         f"{where}: the state belongs to other data: fingerprint {state.fingerprint} ({state.rows} samples in "
-        f"{state.shards} shards) in the state, {here.fingerprint} ({here.rows} samples in {here.shards} shards) here; "
-        "load it into the data set that it was saved from"
+        f"{state.shards} shards{_made_of(samples[0])}) in the state, {here.fingerprint} ({here.rows} samples in "
+        f"{here.shards} shards{_made_of(samples[1])}) here; load it into the data set that it was saved from"
     )
+
+
+def _made_of(samples: Mapping[str, Any]) -> str:
+    return f", {json.dumps(samples, ensure_ascii=False)}" if samples else ""
 
 
 def _count(value: Mapping[str, Any], name: str) -> int:

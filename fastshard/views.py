@@ -38,13 +38,13 @@ from fastshard.batch import Batch
 from fastshard.describe import Description
 from fastshard.errors import InvalidError, StateError
 from fastshard.forms import FormOptions
-from fastshard.source import Data, Geometry, PathRecipe, Recipe, absolute
+from fastshard.source import Data, Geometry, PathRecipe, Reading, Recipe, absolute
 
 if TYPE_CHECKING:
     import pyarrow
 
     from fastshard._index import ColumnStats
-    from fastshard.reader import ReadOptions
+    from fastshard.reader import ReadOptions, ShardReader
 
 __all__ = ["View", "open_spec", "parse_spec"]
 
@@ -145,6 +145,16 @@ class View(SampleSequence):
     def _get(self, key: int) -> dict[str, Any]:
         return self.root._get(self.selection.at(self._sample_of(key)))
 
+    def locate(self, place: int) -> tuple[int, str]:
+        """The id of a sample in the data set, and the path of its shard."""
+        return self.root.locate(self.selection.at(place))
+
+    @property
+    def native(self) -> tuple[ShardReader, _core.Selection] | None:
+        """The data set and the ids, or None for a view of a concatenation."""
+        root = self.root.native
+        return None if root is None else (root[0], self.selection)
+
     def check_nulls(self) -> None:
         """Raise `NullError` naming all columns of the data set whose nulls have no form."""
         self.root.check_nulls()
@@ -235,10 +245,8 @@ class ViewRecipe(Recipe):
     def where(self) -> str:
         return f"{self.root.where}?{'&'.join(map(str, self.steps))}"
 
-    def _open(
-        self, columns: tuple[str, ...] | None, forms: FormOptions | None, options: ReadOptions | None
-    ) -> Data:
-        root = self.root._open(columns, forms, options)
+    def _open(self, reading: Reading) -> Data:
+        root = self.root._open(reading)
         if not isinstance(root, SampleSequence):
             raise InvalidError(f"{self.root.where}: a mix has no views; mix views instead")
         if self.known is not None and self.known.selection.universe == root.rows:

@@ -53,22 +53,15 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
                                           const std::shared_ptr<Projection>& projection,
                                           const std::shared_ptr<SharedEpochOrder>& order,
                                           const order::Partition& partition, uint64_t first, uint64_t step,
-                                          const py::object& selection, uint32_t threads, uint32_t prefetch,
-                                          bool keep_going, const py::object& reading) {
+                                          std::shared_ptr<order::Selection> selection, uint32_t threads,
+                                          uint32_t prefetch, bool keep_going, const py::object& reading) {
   if (step == 0 || threads == 0 || prefetch == 0)
     throw Error(ErrorKind::kInvalid, "step, threads and prefetch are at least 1");
-  std::span<const int64_t> ids;
-  std::shared_ptr<const void> owner;
-  if (!selection.is_none()) {
-    auto array = selection.cast<py::array_t<int64_t, py::array::c_style>>();
-    ids = {array.data(), static_cast<size_t>(array.size())};
-    owner = std::shared_ptr<const void>(array.data(), [held = array.release().ptr()](const void*) {
-      const py::gil_scoped_acquire acquire;
-      Py_DECREF(held);
-    });
+  if (selection && selection->size() < order->order.size()) {
+    throw Error(ErrorKind::kInvalid, "the order is of more samples than the view has");
   }
   const std::shared_ptr<const order::EpochOrder> pure(order, &order->order);
-  pipeline::BatchPlan plan(pure, partition, first, step, ids, std::move(owner));
+  pipeline::BatchPlan plan(pure, partition, first, step, std::move(selection));
   std::unique_ptr<pipeline::BlockStore> store =
       reading.is_none() ? nullptr : make_store(set, *projection, reading.cast<py::dict>());
   const py::gil_scoped_release release;

@@ -38,7 +38,8 @@ class Selection {
   [[nodiscard]] uint64_t universe() const noexcept { return universe_; }
   [[nodiscard]] size_t memory() const noexcept;  // bytes
 
-  // ids[i] = the id at places[i]; each place below size(), both spans of one length; the caller checks it.
+  // ids[i] = the id at places[i]; each place below size(), both spans of one length; the caller checks it. They may be
+  // the same span.
   void ids(std::span<const uint64_t> places, std::span<uint64_t> ids) const noexcept;
   // The ids at places first, first + 1, ...; first + ids.size() at most size(); the caller checks it.
   void fill(uint64_t first, std::span<uint64_t> ids) const noexcept;

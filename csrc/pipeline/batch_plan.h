@@ -8,6 +8,7 @@
 
 #include "order/epoch_order.h"
 #include "order/partition.h"
+#include "order/selection.h"
 
 namespace fastshard::pipeline {
 
@@ -20,16 +21,15 @@ struct PlannedBatch {
 // Batches first, first + step, ... of one rank's share of an epoch. Immutable: any thread may ask for any batch.
 class BatchPlan {
  public:
-  // `selection` maps places of the order to sample ids (a view's ascending ids); empty where they are the same. It and
-  // `order` outlive the plan by `owner`.
+  // `selection` maps places of the order to sample ids (a view's); null where they are the same. It has at least as
+  // many as the order; the caller checks it.
   BatchPlan(std::shared_ptr<const order::EpochOrder> order, order::Partition partition, uint64_t first, uint64_t step,
-            std::span<const int64_t> selection, std::shared_ptr<const void> owner)
+            std::shared_ptr<const order::Selection> selection)
       : order_(std::move(order)),
         partition_(std::move(partition)),
         first_(first),
         step_(step),
-        selection_(selection),
-        owner_(std::move(owner)) {}
+        selection_(std::move(selection)) {}
 
   [[nodiscard]] uint64_t size() const noexcept {
     const uint64_t all = partition_.num_batches();
@@ -44,10 +44,9 @@ class BatchPlan {
     batch.ids.resize(length);
     batch.repeats = partition_.batch_repeats(number);
     partition_.batch(number, batch.positions);
-    order_->ids(batch.positions, {reinterpret_cast<uint64_t*>(batch.ids.data()), length}, cache);
-    if (!selection_.empty()) {
-      for (int64_t& id : batch.ids) id = selection_[static_cast<size_t>(id)];
-    }
+    const std::span<uint64_t> ids(reinterpret_cast<uint64_t*>(batch.ids.data()), length);
+    order_->ids(batch.positions, ids, cache);
+    if (selection_) selection_->ids(ids, ids);
   }
 
  private:
@@ -55,8 +54,7 @@ class BatchPlan {
   order::Partition partition_;
   uint64_t first_;
   uint64_t step_;
-  std::span<const int64_t> selection_;
-  std::shared_ptr<const void> owner_;
+  std::shared_ptr<const order::Selection> selection_;
 };
 
 }  // namespace fastshard::pipeline

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from fastshard._plan import PlannedBatch
 from fastshard._source import Source
 from fastshard.dataset import ShardDataset
 from fastshard.distributed import WorkerInfo
+from fastshard.source import Data, Geometry
 
 
 @dataclass(frozen=True)
@@ -26,31 +26,36 @@ class Tables:
     rows: tuple[int, ...]
     block: int = 3
 
-    @property
-    def shard_rows(self) -> np.ndarray:
-        return np.array(self.rows, np.int64)
-
-    @property
-    def shard_blocks(self) -> np.ndarray:
-        return -(-self.shard_rows // self.block)
-
-    @property
-    def shard_block_rows(self) -> np.ndarray:
-        return np.full(len(self.rows), self.block, np.int64)
-
-    @property
-    def index(self) -> Any:
-        total = sum(self.rows)
-        return SimpleNamespace(
-            rows=total,
-            shards=len(self.rows),
-            fingerprint=self.fingerprint_of(len(self.rows)),
-            window=max(1, total // 2),
-            unit_blocks=1,
-        )
-
     def fingerprint_of(self, shards: int) -> str:
         return hashlib.md5(repr(self.rows[:shards]).encode()).hexdigest()
+
+
+class VirtualData(Data):
+    """Samples that exist in their numbers only."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        rows = np.array(tables.rows, np.int64)
+        self._geometry = Geometry(
+            rows,
+            -(-rows // tables.block),
+            np.full(len(rows), tables.block, np.int64),
+            max(1, int(rows.sum()) // 2),
+            1,
+        )
+
+    rows = property(lambda self: sum(self._tables.rows))
+    fingerprint = property(lambda self: self.fingerprint_of(len(self._tables.rows)))
+    geometry = property(lambda self: self._geometry)
+
+    def fingerprint_of(self, shards: int) -> str:
+        return self._tables.fingerprint_of(shards)
+
+    def _nothing(self, *_: object, **__: object) -> Any:
+        raise AssertionError("there is nothing to read")
+
+    columns = schema = recipe = row_bytes = statistics = property(_nothing)
+    gather = check_nulls = locate = stats = close = _delivering = _nothing
 
 
 class VirtualSource(Source):
@@ -59,9 +64,6 @@ class VirtualSource(Source):
     __slots__ = ("numbers",)
 
     def open(self) -> Any:
-        raise AssertionError("there is nothing to open")
-
-    def tables(self) -> Any:
         return self.numbers
 
     def gather(self) -> Any:
@@ -72,21 +74,27 @@ class VirtualGather:
     max_rows = 5
 
     def samples(self, planned: PlannedBatch, epoch: int) -> list[tuple[int, int, bool, int]]:
-        assert 0 < len(planned.ids) <= self.max_rows
+        assert 0 < len(planned.places) <= self.max_rows
         return self.batch(planned, epoch)
 
     def batch(self, planned: PlannedBatch, epoch: int) -> list[tuple[int, int, bool, int]]:
-        repeat = [False] * len(planned.ids) if planned.is_repeat is None else planned.is_repeat.tolist()
+        repeat = [False] * len(planned.places) if planned.is_repeat is None else planned.is_repeat.tolist()
         return list(
-            zip(planned.ids.tolist(), planned.positions.tolist(), repeat, [epoch] * len(repeat), strict=True)
+            zip(
+                planned.places.tolist(),
+                planned.positions.tolist(),
+                repeat,
+                [epoch] * len(repeat),
+                strict=True,
+            )
         )
 
 
 def dataset(tables: Tables, **options: Any) -> ShardDataset:
     """A data set of these tables."""
     result = ShardDataset("virtual", **options)
-    source = VirtualSource(result._source.path, result._source.order, result._source.reading)
-    source.numbers = tables
+    source = VirtualSource(result._source.recipe, result._source.order, result._source.reading)
+    source.numbers = VirtualData(tables)
     result._source = source
     return result
 

@@ -1,0 +1,110 @@
+"""Batches made ahead by Python threads around the native gather: for samples that lie in several data sets.
+
+The native pipeline reads one data set. A concatenation or a mix is gathered part by part, each part natively and
+without the GIL; this runs several such batches at a time and hands them out in the order of the plan.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotDone
+from typing import Any
+
+__all__ = ["GatherStream"]
+
+
+class GatherStream:
+    """As the native stream: batches 0 to count - 1 in order, at most `prefetch` of them begun ahead of the consumer.
+
+    A batch that cannot be made raises its error from `next`; the batches after it can still be had. One consumer at a
+    time; `stop` may come from any thread.
+    """
+
+    def __init__(self, make: Callable[[int], Any], count: int, *, threads: int, prefetch: int) -> None:
+        """Begins.
+
+        Args:
+            make: Makes batch number i; called from several threads.
+            count: How many batches there are.
+            threads: How many are made at a time.
+            prefetch: How many are made ahead, at least 1.
+        """
+        self._make = make
+        self._count = count
+        self._prefetch = prefetch
+        self._begun = 0
+        self._pending: deque[Future[Any]] = deque()
+        self._stopped = False
+        self._lock = threading.Lock()
+        self._stats = {
+            "batches": 0,
+            "samples": 0,
+            "ready": 0,
+            "wait_ns": 0,
+            "plan_ns": 0,
+            "gather_ns": 0,
+            "idle_ns": 0,
+        }
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="fs-gather")
+        self._fill()
+
+    def _fill(self) -> None:
+        with self._lock:
+            while not self._stopped and len(self._pending) < self._prefetch and self._begun < self._count:
+                self._pending.append(self._executor.submit(self._timed, self._begun))
+                self._begun += 1
+
+    def _timed(self, index: int) -> Any:
+        began = time.perf_counter_ns()
+        try:
+            return self._make(index)
+        finally:
+            with self._lock:
+                self._stats["gather_ns"] += time.perf_counter_ns() - began
+
+    def next(self, timeout: float) -> Any:
+        """The next batch, or None at the end or after `stop`.
+
+        Args:
+            timeout: Seconds; negative waits for ever.
+
+        Raises:
+            TimeoutError: It did not come in time; it can be asked for again.
+            Error: What making it raised.
+        """
+        with self._lock:
+            if self._stopped or not self._pending:
+                return None
+            first = self._pending[0]
+        began = time.perf_counter_ns()
+        try:
+            first.exception(None if timeout < 0 else timeout)
+        except NotDone:
+            raise TimeoutError("no batch came in time") from None
+        with self._lock:
+            self._stats["wait_ns"] += time.perf_counter_ns() - began
+            if self._stopped:
+                return None
+            self._pending.popleft()
+        self._fill()
+        batch = first.result()
+        with self._lock:
+            self._stats["batches"] += 1
+            self._stats["samples"] += batch.num_samples
+        return batch
+
+    def stop(self) -> None:
+        """Ends the threads after the batch that each is at. Returns when none is left."""
+        with self._lock:
+            self._stopped = True
+            self._pending.clear()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def stats(self) -> dict[str, int]:
+        """The counters of the native stream."""
+        with self._lock:
+            return {**self._stats, "ready": sum(future.done() for future in self._pending)}
