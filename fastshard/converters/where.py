@@ -83,7 +83,10 @@ def parse_where(text: str, schema: pa.Schema) -> pc.Expression:
     Raises:
         InvalidError: The text is no such condition; the message says where, and what was expected.
     """
-    return _Parser(text, schema).parse()
+    try:
+        return _Parser(text, schema).parse()
+    except RecursionError:
+        raise InvalidError("the condition is nested too deeply; write it with fewer parentheses") from None
 
 
 @dataclass(frozen=True, slots=True)
