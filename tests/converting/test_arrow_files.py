@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather as feather
 import pytest
-from conftest import files_of, stored
+from outputs import files_of, stored
 
 import fastshard as fs
 from fastshard.converters import _format

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from conftest import stored
+from outputs import stored
 
 import fastshard as fs
 from fastshard._fingerprint import describe_function

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import stored
+from outputs import stored
 
 import fastshard as fs
 from fastshard.cli import main

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from conftest import files_of, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from outputs import files_of, stored
 
 import fastshard as fs
 

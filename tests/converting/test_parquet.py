@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from conftest import data_files, stored
+from outputs import data_files, stored
 
 import fastshard as fs
 from fastshard.converters import _format, parquet

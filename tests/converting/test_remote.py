@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from conftest import files_of, stored
+from outputs import files_of, stored
 
 import fastshard as fs
 from fastshard.converters import _parquet_reader
