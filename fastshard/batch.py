@@ -86,7 +86,7 @@ class Batch(dict[str, Any]):
 
     def to_torch(self) -> Batch:
         """Arrays as tensors that share their memory; bfloat16 columns as torch.bfloat16. What is no array stays."""
-        _register_collate()
+        register_collate()
         columns = {name: _to_torch(value, self._forms.get(name)) for name, value in self.items()}
         return self._with(columns, _attribute_to_torch)
 
@@ -161,7 +161,7 @@ class Batch(dict[str, Any]):
 
 
 def _rebuild(columns: dict[str, Any], attributes: dict[str, Any], forms: dict[str, ColumnForm]) -> Batch:
-    _register_collate()
+    register_collate()
     return Batch(columns, **attributes, forms=forms)
 
 
@@ -268,7 +268,7 @@ def _split_bfloat16(value: Any) -> Iterable[Any]:
     return (array_to_torch(item, True) if isinstance(item, np.ndarray) else item for item in value)
 
 
-def _register_collate() -> None:
+def register_collate() -> None:
     """Teach torch's default collate two things: batches are finished, and decimals make a list."""
     if "torch" not in sys.modules:
         return

@@ -18,6 +18,7 @@ from fastshard._iteration import Progress, Transform, batches, samples
 from fastshard._options import OrderOptions
 from fastshard._plan import EpochPlan
 from fastshard._source import Source
+from fastshard.batch import register_collate
 from fastshard.distributed import Topology, WorkerInfo
 from fastshard.errors import InvalidError, StateError
 from fastshard.forms import FormOptions
@@ -28,6 +29,8 @@ from fastshard.state import State, WorkerPart
 __all__ = ["ShardDataset"]
 
 _logger = logging.getLogger("fastshard")
+
+register_collate()  # before a loader of torch's collates what is yielded here, in this process or in a worker
 
 
 class ShardDataset(IterableDataset[Any]):

@@ -12,10 +12,12 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -65,6 +67,42 @@ def test_a_stock_loader_that_would_batch_batches_is_told_the_way_out(make: Make)
     data = fs.ShardDataset(make([6]), batch_size=2, batched=True)
     with pytest.raises(InvalidError, match="batch_size=None"):
         next(iter(DataLoader(data, batch_size=2)))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_of_every_common_kind_collate(tmp_path: Path, workers: int) -> None:
+    """Also as the first thing that a process does with a data set."""
+    table = pa.table(
+        {
+            "decimal": pa.array([Decimal("12.34"), Decimal("-0.10")], pa.decimal128(10, 2)),
+            "time": pa.array([1577836800000000, 0], pa.timestamp("us")),
+            "date": pa.array([18262, 0], pa.date32()),
+            "bytes": [b"ab", b""],
+            "flag": [True, False],
+            "struct": [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}],
+            "half": pa.array(np.array([1.5, -0.0], np.float16)),
+        }
+    )
+    fs.write(table, tmp_path / "data")
+    code = (
+        "import sys, fastshard as fs\n"
+        "from torch.utils.data import DataLoader\n"
+        "data = fs.ShardDataset(sys.argv[1], batch_size=2)\n"
+        "batch = next(iter(DataLoader(data, batch_size=2, num_workers=int(sys.argv[2]))))\n"
+        "print({name: getattr(value, 'tolist', lambda: value)() for name, value in batch.items()})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "data"), str(workers)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.strip() == (
+        "{'decimal': [Decimal('12.34'), Decimal('-0.10')], 'time': [1577836800000000, 0], 'date': [18262, 0], "
+        "'bytes': [b'ab', b''], 'flag': [True, False], "
+        "'struct': {'a': tensor([1, 2]), 'b': ['x', 'y']}, 'half': [1.5, -0.0]}"
+    )
 
 
 def test_columns_casts_and_additions(make: Make) -> None:
