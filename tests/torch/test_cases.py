@@ -362,7 +362,7 @@ def memory(name):
 before, began = memory("VmRSS"), time.monotonic()
 data = fs.ShardDataset(sys.argv[1], batch_size=256, batched=True, shuffle=sys.argv[2] == "block" or sys.argv[2])
 progress = data._begin(None)
-ids = progress.plan.batch(0).ids
+ids = progress.plan.batch(0).places
 print(json.dumps([time.monotonic() - began, memory('VmHWM') - before, len(set(ids.tolist())), int(ids.max())]))
 """
 
