@@ -14,13 +14,16 @@ if TYPE_CHECKING:
     from fastshard.batch import Batch as Batch
     from fastshard.batch import Ragged as Ragged
     from fastshard.cache import cached as cached
+    from fastshard.combining import concat as concat
     from fastshard.conversion import convert as convert
     from fastshard.dataset import ShardDataset as ShardDataset
     from fastshard.errors import Error as Error
     from fastshard.foreign import index as index
     from fastshard.loader import ShardLoader as ShardLoader
+    from fastshard.mixing import mix as mix
     from fastshard.reader import ShardReader as ShardReader
     from fastshard.reader import open as open
+    from fastshard.views import View as View
     from fastshard.writer import ShardWriter as ShardWriter
     from fastshard.writer import write as write
 
@@ -34,11 +37,14 @@ __all__ = [
     "ShardLoader",
     "ShardReader",
     "ShardWriter",
+    "View",
     "__version__",
     "cached",
+    "concat",
     "convert",
     "errors",
     "index",
+    "mix",
     "open",
     "vacuum",
     "write",
@@ -54,9 +60,12 @@ _PUBLIC = {
     "ShardLoader": "fastshard.loader",
     "ShardReader": "fastshard.reader",
     "ShardWriter": "fastshard.writer",
+    "View": "fastshard.views",
     "cached": "fastshard.cache",
+    "concat": "fastshard.combining",
     "convert": "fastshard.conversion",
     "index": "fastshard.foreign",
+    "mix": "fastshard.mixing",
     "open": "fastshard.reader",
     "vacuum": "fastshard._commit",
     "write": "fastshard.writer",
