@@ -16,7 +16,15 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 # Folders whose tests run many processes, or wait, around native code that other folders test in one process; and files
 # that call the same native code millions of times.
-UNSANITIZED = {"cli", "converting", "torch", "test_order_scale.py", "test_order_statistics.py"}
+UNSANITIZED = {
+    "cli",
+    "converting",
+    "pipeline",
+    "reading",
+    "torch",
+    "test_order_scale.py",
+    "test_order_statistics.py",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
