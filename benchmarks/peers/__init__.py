@@ -1,0 +1,1 @@
+"""Other loaders, one file each, with the settings that their documentation recommends for local data."""

@@ -1,0 +1,244 @@
+"""What is measured: one loader under the common protocol, in a process and an environment of its own.
+
+    python -m benchmarks.subject NAME convert --workload w1 --parquet FILE --folder FOLDER
+    python -m benchmarks.subject NAME run --workload w1 --folder FOLDER --rows 1000000 --workers 0 --seconds 20 [--cold]
+
+The last line printed is `RESULT ` and a JSON object. run.py starts these processes, alternately, and watches their
+memory from outside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import own_memory, reset_peak
+from benchmarks.workloads import WORKLOADS, Workload
+
+__all__ = ["SUBJECTS", "Subject"]
+
+# Name -> (module, environment). An environment is a file of requirements; "own" is the interpreter that runs run.py.
+SUBJECTS = {
+    "fastshard": ("benchmarks.ours", "own"),
+    "fastshard-views": ("benchmarks.ours", "own"),
+    "fastshard-dataset": ("benchmarks.ours", "own"),
+    "fastshard-take": ("benchmarks.ours", "own"),
+    "memmap": ("benchmarks.peers.memmap", "general"),
+    "mosaicml": ("benchmarks.peers.mosaicml", "general"),
+    "litdata": ("benchmarks.peers.litdata", "general"),
+    "webdataset": ("benchmarks.peers.webdataset", "general"),
+    "huggingface": ("benchmarks.peers.huggingface", "general"),
+    "ffcv": ("benchmarks.peers.ffcv", "ffcv"),
+    "lance": ("benchmarks.peers.lance", "general"),
+    "grain": ("benchmarks.peers.grain", "general"),
+    "petastorm": ("benchmarks.peers.petastorm", "petastorm"),
+    "spdl": ("benchmarks.peers.spdl", "general"),
+}
+
+
+class Subject:
+    """A loader. Subclasses say how it converts and how it iterates.
+
+    Attributes:
+        workloads: Names of the workloads that it can do.
+        note: What is not like the others: how it shuffles, what form it delivers.
+    """
+
+    workloads: Sequence[str] = tuple(WORKLOADS)
+    note: str = ""
+
+    def convert(self, workload: Workload, parquet: Path, folder: Path) -> None:
+        """Make the loader's own data set of a Parquet file, with the settings that its documentation recommends."""
+        raise NotImplementedError
+
+    def load(
+        self, workload: Workload, folder: Path, batch_size: int, workers: int
+    ) -> Callable[[int], Iterable[Any]]:
+        """Open it for shuffled batches: a function from the number of an epoch to its batches.
+
+        `workers` are processes, or threads where that is what the loader has (0: none beside the caller's, or one).
+        """
+        raise NotImplementedError
+
+    def columns(self, workload: Workload, batch: Any) -> dict[str, Any]:
+        """A batch as `Workload.check` wants it."""
+        raise NotImplementedError
+
+    def size(self, workload: Workload, batch: Any) -> int:
+        """Rows of a batch."""
+        value = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
+        return len(value)
+
+
+Epochs = Callable[[int], Iterable[Any]]
+
+
+@dataclass
+class Measurement:
+    """One run of a loader and its figures."""
+
+    subject: Subject
+    workload: Workload
+    rows: int
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    def first_batch(self, load: Callable[[], Epochs]) -> tuple[Epochs, Iterator[Any], Any]:
+        """Construct the loader and wait for its first batch."""
+        start = time.perf_counter()
+        epochs = load()
+        iterator = iter(epochs(0))
+        batch = next(iterator)
+        self.figures["first_batch_s"] = time.perf_counter() - start
+        return epochs, iterator, batch
+
+    def checked_epoch(self, iterator: Iterator[Any], batch: Any, seconds: float, limit: float) -> None:
+        """The rest of the first epoch, every batch compared with the workload; the time for that is not counted.
+
+        The rate is that of the first `seconds`; then it goes on to the epoch's end, for up to `limit` seconds in all.
+        """
+        start = time.perf_counter()
+        ids = [self._checked(batch)]
+        checking = time.perf_counter() - start
+        rows, rate, measured = 0, 0.0, 0.0
+        complete = False
+        while not complete:
+            batch = next(iterator, None)
+            now = time.perf_counter()
+            complete = batch is None
+            if not complete:
+                rows += self._size(batch)
+                ids.append(self._checked(batch))
+            if measured < seconds:
+                measured = now - start - checking
+                rate = rows / max(measured, 1e-9)
+            if now - start >= max(seconds, limit):
+                break
+            checking += time.perf_counter() - now
+        self._rate(rate, rate, measured, len(np.concatenate(ids)))
+        self._count(np.concatenate(ids), complete)
+
+    def later_epochs(self, epochs: Epochs, seconds: float, first: int = 1) -> None:
+        """Epochs from number `first` on, until `seconds` are measured.
+
+        The rate is that between the first and the last batch of each epoch; the other one includes their starts.
+        """
+        rows = steady_rows = 0
+        steady = 0.0
+        number = first
+        begin = time.perf_counter()
+        while steady < seconds and (number == first or time.perf_counter() - begin < 3 * seconds):
+            iterator = iter(epochs(number))
+            rows += self._size(next(iterator))
+            start = now = time.perf_counter()
+            for batch in iterator:
+                count = self._size(batch)
+                rows += count
+                steady_rows += count
+                now = time.perf_counter()
+                if steady + now - start >= seconds:
+                    break
+            steady += now - start
+            number += 1
+        whole = time.perf_counter() - begin
+        self._rate(steady_rows / max(steady, 1e-9), rows / whole, steady, rows)
+
+    def cold_epoch(self, iterator: Iterator[Any], batch: Any, seconds: float) -> None:
+        """The rest of the first epoch, at most `seconds` of it, nothing checked."""
+        del batch
+        start = now = time.perf_counter()
+        rows = 0
+        for batch in iterator:
+            rows += self._size(batch)
+            now = time.perf_counter()
+            if now - start >= seconds:
+                break
+        rate = rows / max(now - start, 1e-9)
+        self._rate(rate, rate, now - start, rows)
+
+    def _size(self, batch: Any) -> int:
+        return self.subject.size(self.workload, batch)
+
+    def _checked(self, batch: Any) -> np.ndarray:
+        return np.array(self.workload.check(self.subject.columns(self.workload, batch)), dtype=np.int64)
+
+    def _rate(self, rate: float, with_starts: float, seconds: float, rows: int) -> None:
+        self.figures["samples_per_s"] = rate
+        self.figures["samples_per_s_with_starts"] = with_starts
+        self.figures["measured_s"] = seconds
+        self.figures["measured_epochs"] = round(rows / self.rows, 3)
+
+    def _count(self, ids: np.ndarray, complete: bool) -> None:
+        if ids.min() < 0 or ids.max() >= self.rows:
+            raise ValueError(f"ids from {ids.min()} to {ids.max()} were delivered, of {self.rows} rows")
+        distinct = len(np.unique(ids))
+        self.figures["checked_rows"] = len(ids)
+        self.figures["repeated_rows"] = len(ids) - distinct
+        self.figures["missing_rows"] = self.rows - distinct if complete else None
+        # 1 for rows in order, about 0.5 for a shuffle of them all.
+        self.figures["ascending"] = round(float((np.diff(ids) > 0).mean()), 3) if len(ids) > 1 else 1.0
+
+
+def _run(subject: Subject, workload: Workload, arguments: argparse.Namespace) -> dict[str, Any]:
+    measurement = Measurement(subject, workload, arguments.rows)
+    reset_peak()
+    imported = own_memory()
+    epochs, iterator, batch = measurement.first_batch(
+        lambda: subject.load(workload, arguments.folder, arguments.batch_size, arguments.workers)
+    )
+    if arguments.cold:
+        measurement.cold_epoch(iterator, batch, arguments.seconds)
+    else:
+        measurement.checked_epoch(iterator, batch, arguments.seconds, arguments.check_seconds)
+        if (
+            measurement.figures["missing_rows"] is not None
+            and measurement.figures["measured_s"] < arguments.seconds
+        ):
+            del iterator, batch
+            measurement.later_epochs(epochs, arguments.seconds)
+    return {**measurement.figures, "imported_anonymous": imported.anonymous, "imported_peak": imported.peak}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", choices=tuple(SUBJECTS))
+    parser.add_argument("action", choices=("convert", "run"))
+    parser.add_argument("--workload", choices=tuple(WORKLOADS), required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="the loader's data set")
+    parser.add_argument("--parquet", type=Path, help="what to convert")
+    parser.add_argument("--rows", type=int, help="rows of the data set")
+    parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=20, help="how long to measure")
+    parser.add_argument(
+        "--check-seconds", type=float, default=0, help="how long to go on for the first epoch's rows"
+    )
+    parser.add_argument("--cold", action="store_true", help="measure the first epoch and check nothing")
+    arguments = parser.parse_args()
+    workload = WORKLOADS[arguments.workload]
+    arguments.batch_size = arguments.batch_size or workload.batch_size
+    arguments.rows = arguments.rows or workload.rows
+
+    subject: Subject = importlib.import_module(SUBJECTS[arguments.name][0]).subject(arguments.name)
+    if arguments.action == "convert":
+        start = time.perf_counter()
+        subject.convert(workload, arguments.parquet, arguments.folder)
+        result = {"convert_s": time.perf_counter() - start}
+    else:
+        result = _run(subject, workload, arguments)
+    print("RESULT " + json.dumps(result), flush=True)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
