@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,70 +11,65 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fastshard._evaluate import empty_batch, evaluate, needed
 from fastshard.errors import InvalidError
 
 if TYPE_CHECKING:
     from fastshard._sequence import SampleSequence
 
-__all__ = ["matching", "referenced"]
+__all__ = ["checked", "matching"]
 
 _CHUNK_ROWS = 1 << 20
 _CHUNK_BYTES = 64 << 20
 
 
-def referenced(expression: pc.Expression, schema: pa.Schema, where: str) -> list[str]:
-    """Names of the columns that an expression uses, in the schema's order.
+def checked(expression: pc.Expression, schema: pa.Schema, where: str) -> pc.Expression:
+    """The expression, if it gives true or false for samples of `schema` and pickles.
 
     Args:
-        expression: To be evaluated on samples of `schema`.
+        expression: Of pyarrow.
         schema: All columns.
         where: The expression, for messages.
 
     Raises:
-        InvalidError: It cannot be evaluated on them.
+        InvalidError: It does not.
     """
-    problem = _problem(expression, schema)
-    if problem is not None:
-        raise InvalidError(
-            f"{where}: cannot be evaluated on the columns {', '.join(schema.names)}: {problem}"
-        )
-    text = str(expression)
-    return [
-        field.name
-        for place, field in enumerate(schema)
-        if field.name in text and _problem(expression, schema.remove(place)) is not None
-    ]
-
-
-def _problem(expression: pc.Expression, schema: pa.Schema) -> str | None:
     try:
-        schema.empty_table().filter(expression)
+        kind = evaluate(expression, empty_batch(schema)).type
+        pickle.dumps(expression)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        return str(error).split("\n")[0]
-    return None
+        reason = str(error).split("\n")[0]
+        if "non-name field_refs" in reason:
+            reason = "it must name columns, as in pc.field('x'), not count them"
+        raise InvalidError(
+            f"{where}: cannot be evaluated on the columns {', '.join(schema.names)}: {reason}"
+        ) from None
+    if kind != pa.bool_():
+        raise InvalidError(f"{where}: it gives values of type {kind}, a filter gives true or false")
+    return expression
 
 
 def matching(data: SampleSequence, expression: pc.Expression, where: str) -> Iterator[npt.NDArray[np.int64]]:
     """Places of the samples for which an expression is true and not null, in pieces.
 
+    Args:
+        data: The samples.
+        expression: As `checked` gives it.
+        where: The expression, for messages.
+
     Raises:
-        InvalidError: It cannot be evaluated on them.
+        InvalidError: It cannot be evaluated on a value.
     """
     schema = data.full_schema
-    names = referenced(expression, schema, where) or schema.names[:1]  # a column to count rows by
-    number = "number"
-    while number in names:
-        number += "_"
+    names = needed(expression, schema) or schema.names[:1]  # a column to count rows by
     first = 0
     for chunk in _chunks(data, names):
-        places = np.arange(first, first + chunk.num_rows, dtype=np.int64)
-        first += chunk.num_rows
-        numbered = chunk.append_column(number, pa.array(places))
         try:
-            found = numbered.filter(expression).column(len(names))
+            found = evaluate(expression, chunk)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InvalidError(f"{where}: cannot be evaluated: {error}") from None
-        yield np.sort(found.to_numpy())
+        yield np.flatnonzero(found.fill_null(False)) + first
+        first += chunk.num_rows
 
 
 def _chunks(data: SampleSequence, names: list[str]) -> Iterator[pa.Table]:

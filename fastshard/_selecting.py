@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import operator
 import os
-import pickle
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -216,39 +215,32 @@ class FilterStep(Step):
     """The samples for which an expression is true.
 
     Attributes:
-        expression: A pyarrow expression, or its text.
+        expression: A pyarrow expression, or a condition as `fastshard.conditions` reads it.
     """
 
     expression: pyarrow.compute.Expression | str
-
-    def compiled(self) -> pyarrow.compute.Expression:
-        """The expression. Raises `InvalidError` for what is none, or cannot be pickled."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        from fastshard._expression import parse
-
-        if isinstance(self.expression, str):
-            return parse(self.expression)
-        if not isinstance(self.expression, pc.Expression):
-            raise InvalidError(
-                f"a filter is a pyarrow expression or a text such as 'label == 3', not {self.expression!r}"
-            )
-        try:
-            pickle.dumps(self.expression)
-        except pa.ArrowNotImplementedError as error:
-            raise InvalidError(
-                f"the filter {self} cannot be pickled ({error}): name columns, as in pc.field('x'), not their places"
-            ) from None
-        return self.expression
 
     def apply(self, data: SampleSequence) -> _core.Selection:
         from fastshard._filtering import matching
 
         builder = _core.SelectionBuilder(data.rows)
-        for places in matching(data, self.compiled(), str(self)):
+        for places in matching(data, self._compiled(data), str(self)):
             builder.add(places)
         return builder.finish()
+
+    def _compiled(self, data: SampleSequence) -> pyarrow.compute.Expression:
+        import pyarrow.compute as pc
+
+        from fastshard._filtering import checked
+        from fastshard.conditions import parse_where
+
+        if isinstance(self.expression, str):
+            return parse_where(self.expression, data.full_schema)
+        if not isinstance(self.expression, pc.Expression):
+            raise InvalidError(
+                f"a filter is a pyarrow expression or a text such as 'label = 3', not {self.expression!r}"
+            )
+        return checked(self.expression, data.full_schema, str(self))
 
     def __str__(self) -> str:
         return f"where={' '.join(str(self.expression).split())}"

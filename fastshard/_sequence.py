@@ -188,8 +188,9 @@ class SampleSequence(Data):
         """The view of the samples for which an expression is true (and not null).
 
         Args:
-            expression: A pyarrow expression, as in `pc.field("label") == 3`, or the same as text:
-                `"label == 3 and score > 0.5"`. It may use every column of the data set, also those that are not read.
+            expression: A pyarrow expression, as in `pc.field("label") == 3`, or a condition as text:
+                `"label in (3, 4) and day >= '2024-01-31' and name is not null"` (see `fastshard.conditions`). It may
+                use every column of the data set, also those that are not read.
 
         Raises:
             InvalidError: It cannot be evaluated on these samples, or the text cannot be read.

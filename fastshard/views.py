@@ -320,7 +320,7 @@ def open_spec(
     """Open a data set by its path, or a view by a path and what selects samples from it, as command lines take them.
 
     `train/?split=val` is the part "val" (see `SampleSequence.split`), `train/?split=0:0.9&seed=1&by=user` lies between
-    two shares, `train/?where=label == 3` is a filter, `train/?select=0:1000` and `?select=3,17` and `?select=@ids.npy`
+    two shares, `train/?where=label = 3` is a filter, `train/?select=0:1000` and `?select=3,17` and `?select=@ids.npy`
     are given samples. What follows behind a "&" selects from what is before it.
 
     Args:
@@ -342,14 +342,11 @@ def parse_spec(text: str) -> Recipe:
     Raises:
         InvalidError: What is behind the "?" cannot be read.
     """
-    begin = _BEGINS.search(text)
-    if begin is None or "?" not in text[: begin.end()] or os.path.lexists(text):
-        other = _LOOKS_LIKE.match(text)
-        if other is not None and not os.path.lexists(text):
-            raise InvalidError(f"{text!r}: behind the ? stands split=, where= or select=, not {other[1]}=")
+    end = _end_of_path(text)
+    if end == len(text):
         return PathRecipe(absolute(text))
     steps: list[Step] = []
-    for item in _BEGINS.split(text[begin.end() :]):
+    for item in _BEGINS.split(text[end + 1 :]):
         key, _, value = item.partition("=")
         try:
             if key in ("seed", "by"):
@@ -358,7 +355,23 @@ def parse_spec(text: str) -> Recipe:
                 steps.append(_PARSERS[key](value))
         except InvalidError as error:
             raise InvalidError(f"{text!r}: {error}") from None
-    return ViewRecipe(PathRecipe(absolute(text[: begin.start()])), tuple(steps))
+    return ViewRecipe(PathRecipe(absolute(text[:end])), tuple(steps))
+
+
+def _end_of_path(text: str) -> int:
+    """Where the path ends: the longest one that is there, or what is before the first step."""
+    if os.path.lexists(text):
+        return len(text)
+    ends = [match.start() for match in _BEGINS.finditer(text) if "?" in text[: match.end()]]
+    for end in reversed(ends):
+        if os.path.lexists(text[:end]):
+            return end
+    if ends:
+        return ends[0]
+    other = _LOOKS_LIKE.match(text)
+    if other is not None:
+        raise InvalidError(f"{text!r}: behind the ? stands split=, where= or select=, not {other[1]}=")
+    return len(text)
 
 
 def _parse_split(value: str) -> Step:
@@ -389,6 +402,8 @@ def _parse_select(value: str) -> Step:
                 return RangeStep(start, stop, step[0] if step else None)
         else:
             return ListStep(tuple(int(part) for part in value.split(",")))
+    except InvalidError:
+        raise
     except ValueError:
         pass
     raise InvalidError(
@@ -396,15 +411,9 @@ def _parse_select(value: str) -> Step:
     )
 
 
-def _parse_where(value: str) -> Step:
-    step = FilterStep(value)
-    step.compiled()
-    return step
-
-
 _PARSERS: dict[str, Callable[[str], Step]] = {
     "split": _parse_split,
-    "where": _parse_where,
+    "where": FilterStep,
     "select": _parse_select,
 }
 

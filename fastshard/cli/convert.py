@@ -136,7 +136,7 @@ def command(
     source = open_source(sources[0] if len(sources) == 1 else sources)
     condition = None
     if where is not None:
-        from fastshard.converters.where import parse_where
+        from fastshard.conditions import parse_where
 
         condition = parse_where(where, source.schema)
     changes = Changes(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from fastshard._evaluate import empty_batch
 from fastshard.converters._part import LocatedSource, LocatedTask, Part
 from fastshard.converters._steps import Selected, Steps
-from fastshard.converters._types import empty_batch
 
 __all__ = ["SteppedSource", "SteppedTask"]
 

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fastshard._evaluate import empty_batch, evaluate
 from fastshard.converters._cast import cast_array, cast_targets
 from fastshard.converters._part import Part
 from fastshard.converters._paths import first_line
 from fastshard.converters._tensors import TensorSpec, tensor_specs, to_tensors
-from fastshard.converters._types import empty_batch
 from fastshard.errors import InvalidError, SchemaError, SourceError
 
 __all__ = ["Selected", "Steps", "Transform", "plan_steps"]
@@ -212,19 +212,6 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema, part: Part) -> pa.RecordBa
                 f"{field.type}; give the type in the transform, as pa.array(values, type)"
             ) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def evaluate(condition: pc.Expression, batch: pa.RecordBatch | pa.Table) -> pa.Array:
-    """What an expression gives for each row of a batch, in the rows' order."""
-    from pyarrow import acero
-
-    table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
-    steps = [
-        acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
-        acero.Declaration("project", acero.ProjectNodeOptions([condition], ["value"])),
-    ]
-    result = acero.Declaration.from_sequence(steps).to_table(use_threads=False).column(0)
-    return result.combine_chunks() if result.num_chunks != 1 else result.chunk(0)
 
 
 def plan_steps(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fastshard.errors import InvalidError
 
-__all__ = ["empty_batch", "parse_type", "with_leaf"]
+__all__ = ["parse_type", "with_leaf"]
 
 _DECIMAL = re.compile(r"^decimal(32|64|128|256)?\((\d+), ?(-?\d+)\)$")
 
@@ -72,8 +72,3 @@ def with_leaf(type_: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) 
     if pa.types.is_struct(type_):
         return pa.struct([of(type_.field(i)) for i in range(type_.num_fields)])
     return change(type_)
-
-
-def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """No rows, of any schema: `schema.empty_table()` does not know every extension type."""
-    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)

@@ -29,8 +29,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fastshard.converters._steps import evaluate
-from fastshard.converters._types import empty_batch
+from fastshard._evaluate import empty_batch, evaluate
 from fastshard.errors import InvalidError
 
 __all__ = ["parse_where"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import fastshard as fs
-from fastshard.converters.where import parse_where
+from fastshard.conditions import parse_where
 
 UTC = datetime.timezone.utc
 TABLE = pa.table(
