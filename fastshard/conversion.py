@@ -173,7 +173,10 @@ def open_source(source: Any) -> LocatedSource:
     from fastshard.converters.dataset import DatasetSource, is_dataset
     from fastshard.converters.files import FilesSource
     from fastshard.converters.memory import MemorySource
+    from fastshard.views import open_spec, selects
 
+    if isinstance(source, str) and selects(source):
+        source = open_spec(source)
     if is_dataset(source):
         return DatasetSource(source)
     if isinstance(source, str | os.PathLike) or _is_list_of_paths(source):

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from fastshard._index import ColumnStats
     from fastshard.reader import ReadOptions, ShardReader
 
-__all__ = ["View", "open_spec", "parse_spec"]
+__all__ = ["View", "open_spec", "parse_spec", "path_of", "selects"]
 
 
 class View(SampleSequence):
@@ -267,11 +267,10 @@ class ViewRecipe(Recipe):
 
 
 def _replay(root: SampleSequence, steps: tuple[Step, ...]) -> View:
-    everything = RangeStep(None, None).apply(root)
-    view = View(root, (), everything)
+    data: SampleSequence = root
     for step in steps:
-        view = _narrowed(view, step)
-    return view
+        data = _narrowed(data, step)
+    return data if isinstance(data, View) else View(root, (), RangeStep(None, None).apply(root))
 
 
 def _narrowed(data: SampleSequence, step: Step, selection: _core.Selection | None = None) -> View:
@@ -334,6 +333,16 @@ def open_spec(
     data = parse_spec(os.fspath(text)).open(columns=columns, forms=forms, options=options)
     assert isinstance(data, SampleSequence)
     return data
+
+
+def selects(text: str) -> bool:
+    """Whether a text is a path with a selection behind it. Raises `InvalidError` for one that cannot be read."""
+    return _end_of_path(text) < len(text)
+
+
+def path_of(text: str) -> str:
+    """The path of such a text. Raises `InvalidError` for one that cannot be read."""
+    return text[: _end_of_path(text)]
 
 
 def parse_spec(text: str) -> Recipe:

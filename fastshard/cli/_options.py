@@ -10,6 +10,7 @@ import click
 __all__ = ["echo_json", "json_option", "path_argument"]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+# For commands that read samples: a data set or, as `fastshard.views.open_spec` reads it, a view.
 path_argument = click.argument("path", type=click.Path(file_okay=True, path_type=str), metavar="PATH")
 
 

@@ -29,7 +29,7 @@ _TABLE_COLUMNS = 24  # of a value in a table; longer ones are shown one below th
 @click.option("--columns", metavar="A,B", help="Only these columns, separated by commas.")
 @json_option
 def command(path: str, number: int, skip: int, columns: str | None, as_json: bool) -> None:
-    """Print the first samples of a data set, in the order of their ids.
+    """Print the first samples of a data set, in the order of their ids; or of a part of it.
 
     With --json one object a line; what JSON lacks is text there: binary values are base64, NaN is "NaN", dates and
     times are ISO 8601.
@@ -39,15 +39,21 @@ def command(path: str, number: int, skip: int, columns: str | None, as_json: boo
       fastshard head train/
       fastshard head -n 3 --skip 1000 --columns label,text train/
       fastshard head -n 1 --json train/ | jq
+      fastshard head "train/?where=label = 3"
+      fastshard head "train/?split=val&seed=1"
     """
-    import fastshard
     from fastshard.cli._values import readable_columns
+    from fastshard.views import View, open_spec
 
     names = None if columns is None else [name for name in columns.split(",") if name]
-    with fastshard.open(path, columns=names) as reader:
-        ids = range(len(reader))[skip : skip + number]
-        readable = readable_columns(reader)
-        samples = ((i, _sample(reader[i], readable)) for i in ids)
+    with open_spec(path, columns=names) as reader:
+        places = range(len(reader))[skip : skip + number]
+        ids = (
+            reader.selection.fill(places.start, len(places)).tolist() if isinstance(reader, View) else places
+        )
+        assert reader.native is not None
+        readable = readable_columns(reader.native[0])
+        samples = ((id, _sample(reader[i], readable)) for i, id in zip(places, ids, strict=True))
         if as_json:
             _print_json(samples)
         else:

@@ -15,6 +15,7 @@ from fastshard.cli._text import count, fields, shorten, size, table
 
 if TYPE_CHECKING:
     from fastshard._index import ColumnStats, DatasetIndex, FieldText
+    from fastshard.views import View
 
 __all__ = ["command"]
 
@@ -30,31 +31,82 @@ _VALUE_LIMIT = 100  # columns of a terminal that one value of the provenance or 
 def command(path: str, with_shards: bool, as_json: bool) -> None:
     """Show what a data set holds: its schema, rows, shards, sizes, statistics and where it comes from.
 
-    Only the index is read, so this is quick for any size of data.
+    Only the index is read, so this is quick for any size of data. Where PATH names a part of the data set, it also says
+    how many samples that is and in which shards they lie.
 
     \b
     Examples:
       fastshard info train/
       fastshard info train/ --shards
       fastshard info train/ --json | jq .rows
+      fastshard info "train/?split=val&seed=1"
     """
     from fastshard._index import read_index
 
+    view = _open_view(path)
+    path = path if view is None else view.root.recipe.where
     index = read_index(path)
     shards = _read_shards(path, index) if with_shards else None
+    if shards is not None and view is not None:
+        for shard, selected in zip(shards, view.geometry.shard_rows.tolist(), strict=True):
+            shard["selected"] = selected
     if as_json:
-        echo_json(_document(path, index, shards))
+        document = _document(path, index, shards)
+        echo_json(document if view is None else {**document, **_view_document(view)})
         return
-    click.echo(_summary(path, index))
+    click.echo(_summary(path, index, view))
     click.echo()
     click.echo(_columns(index))
     if shards is not None:
         click.echo()
-        header = ("shard", "rows", "blocks", "size", "hash")
-        rows = [
-            (s["path"], count(s["rows"]), count(s["blocks"]), size(s["bytes"]), s["hash"]) for s in shards
+        click.echo(_shards_table(shards))
+
+
+def _open_view(path: str) -> View | None:
+    """The part of a data set that `path` names, or None where it names the whole."""
+    from fastshard.views import View, open_spec, selects
+
+    if not selects(path):
+        return None
+    view = open_spec(path)
+    assert isinstance(view, View)
+    return view
+
+
+def _view_document(view: View) -> dict[str, Any]:
+    return {
+        "rows": view.rows,
+        "view": {
+            "steps": [str(step) for step in view.steps],
+            "of_rows": view.root.rows,
+            "in_shards": _touched(view),
+            "digest": view.digest,
+            "fingerprint": view.fingerprint,
+        },
+    }
+
+
+def _touched(view: View) -> int:
+    return int((view.geometry.shard_rows > 0).sum())
+
+
+def _shards_table(shards: list[dict[str, Any]]) -> str:
+    header = ["shard", "rows", "selected", "blocks", "size", "hash"]
+    rows = [
+        [
+            s["path"],
+            count(s["rows"]),
+            count(s.get("selected", 0)),
+            count(s["blocks"]),
+            size(s["bytes"]),
+            s["hash"],
         ]
-        click.echo(table(header, rows, right=(1, 2, 3)))
+        for s in shards
+    ]
+    if not any("selected" in shard for shard in shards):
+        for row in (header, *rows):
+            del row[2]
+    return table(header, rows, right=range(1, len(header) - 1))
 
 
 def _ratio(index: DatasetIndex) -> float | None:
@@ -62,7 +114,7 @@ def _ratio(index: DatasetIndex) -> float | None:
     return index.raw_bytes / index.bytes if index.bytes else None
 
 
-def _summary(path: str, index: DatasetIndex) -> str:
+def _summary(path: str, index: DatasetIndex, view: View | None) -> str:
     settings = index.settings
     level = settings.get("level")
     compression = str(settings.get("compression", "unknown")) + (
@@ -74,6 +126,7 @@ def _summary(path: str, index: DatasetIndex) -> str:
         sizes += f" in files, {size(index.raw_bytes)} in memory (ratio {ratio:.2f})"
     pairs = [
         ("data set", os.path.abspath(path)),
+        *(() if view is None else _view_pairs(view)),
         ("samples", count(index.rows)),
         ("shards", f"{count(index.shards)} ({count(index.blocks, 'block')})"),
         ("size", sizes),
@@ -85,6 +138,15 @@ def _summary(path: str, index: DatasetIndex) -> str:
         *_flatten("metadata", index.metadata),
     ]
     return fields([(name, shorten(value, _VALUE_LIMIT)) for name, value in pairs])
+
+
+def _view_pairs(view: View) -> list[tuple[str, str]]:
+    share = f" ({view.rows / view.root.rows:.2%})" if view.root.rows else ""
+    return [
+        ("view", "&".join(map(str, view.steps))),
+        ("view samples", f"{count(view.rows)}{share} in {count(_touched(view), 'shard')}"),
+        ("view fingerprint", view.fingerprint),
+    ]
 
 
 def _flatten(prefix: str, document: Mapping[str, Any]) -> list[tuple[str, str]]:

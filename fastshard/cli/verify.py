@@ -27,13 +27,17 @@ __all__ = ["command"]
 def command(context: click.Context, path: str, quiet: bool, as_json: bool) -> None:
     """Check that a data set is whole: each file's size and checksum, the structure of each shard, each block.
 
-    Every shard is checked, also after a fault was found. The exit code is 0 if all is well and 1 if not.
+    Every shard is checked, also after a fault was found, and also where PATH names a part of a data set. The exit code
+    is 0 if all is well and 1 if not.
 
     \b
     Examples:
       fastshard verify train/
       fastshard verify train/ --json | jq .faults
     """
+    from fastshard.views import path_of
+
+    path = path_of(path)
     rows, checked, elapsed, faults = _verify(path, show_progress=not (quiet or as_json))
     if as_json:
         echo_json(

@@ -17,6 +17,7 @@ from fastshard.converters._part import Part
 from fastshard.errors import Error, SchemaError, SourceError
 from fastshard.samples import capture, check_sample, infer_schema, samples_to_batch, size_hint
 from fastshard.schema import Normaliser, normalise_schema
+from fastshard.source import Data
 
 __all__ = ["MemorySource", "MemoryTask"]
 
@@ -61,6 +62,8 @@ class MemorySource:
 
     @property
     def provenance(self) -> dict[str, Any]:
+        if isinstance(self._data, Data):
+            return {"source": self._data.recipe.where, "format": "fastshard"}
         return {"source": self._kind}
 
     def tasks(self, shard_bytes: int) -> list[MemoryTask]:
