@@ -135,6 +135,10 @@ class EpochPlan:
     def _order(self) -> Order:
         return self._data.epoch_order(self._key, self.start.epoch)
 
+    def share_order(self, other: EpochPlan) -> None:
+        """Takes over the order of another rank's plan of the same epoch, instead of working it out again."""
+        self._order = other._order
+
     def batch(self, index: int) -> PlannedBatch:
         """Batch `index` of this rank, 0 to num_batches - 1."""
         positions, is_repeat = self._partition.batch(index)

@@ -24,6 +24,7 @@ _COMMANDS = {
     "info": "fastshard.cli.info",
     "head": "fastshard.cli.head",
     "verify": "fastshard.cli.verify",
+    "plan": "fastshard.cli.plan",
     "index": "fastshard.cli.index",
     "vacuum": "fastshard.cli.vacuum",
 }
@@ -36,6 +37,7 @@ Examples:
   fastshard info train/                     what is in it
   fastshard head -n 3 train/                its first samples
   fastshard verify train/                   check every byte against the index
+  fastshard plan train/ --world 8 -b 256    what each rank of a run gets and reads
 
 Each command explains itself: fastshard COMMAND --help
 """
