@@ -12,7 +12,14 @@ from virtual import Loader, Tables, being, dataset, delivered, fork, global_batc
 
 from fastshard.errors import InvalidError
 
-TABLES = st.lists(st.integers(1, 12), min_size=1, max_size=6).map(lambda rows: Tables(tuple(rows)))
+PLAIN = st.lists(st.integers(1, 12), min_size=1, max_size=6).map(lambda rows: Tables(tuple(rows)))
+# Views: of some shards no sample, of some all.
+VIEWS = (
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=6)
+    .filter(lambda shards: any(rows for rows, _ in shards))
+    .map(lambda shards: Tables(tuple(r for r, _ in shards), of=tuple(r + more for r, more in shards)))
+)
+TABLES = st.one_of(PLAIN, VIEWS)
 ORDERS = st.fixed_dictionaries(
     {
         "shuffle": st.sampled_from(["none", "global", "block"]),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastshard import distributed
+from fastshard import _core, distributed
 from fastshard._plan import PlannedBatch
 from fastshard._source import Source
 from fastshard.dataset import ShardDataset
@@ -21,10 +21,14 @@ from fastshard.source import Data, Geometry
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of a data set with so many samples, and blocks, in each shard."""
+    """The tables of a data set with so many samples, and blocks, in each shard.
+
+    With `of`, they are those of a view: `rows` samples are selected of the `of` that each shard has.
+    """
 
     rows: tuple[int, ...]
     block: int = 3
+    of: tuple[int, ...] | None = None
 
     def fingerprint_of(self, shards: int) -> str:
         return hashlib.md5(repr(self.rows[:shards]).encode()).hexdigest()
@@ -35,14 +39,15 @@ class VirtualData(Data):
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        rows = np.array(tables.rows, np.int64)
-        self._geometry = Geometry(
+        rows = np.array(tables.of or tables.rows, np.int64)
+        whole = Geometry(
             rows,
             -(-rows // tables.block),
             np.full(len(rows), tables.block, np.int64),
             max(1, int(rows.sum()) // 2),
             1,
         )
+        self._geometry = whole if tables.of is None else whole.select(_selection(tables))
 
     rows = property(lambda self: sum(self._tables.rows))
     fingerprint = property(lambda self: self.fingerprint_of(len(self._tables.rows)))
@@ -56,6 +61,14 @@ class VirtualData(Data):
 
     columns = schema = recipe = row_bytes = statistics = property(_nothing)
     gather = check_nulls = locate = stats = close = _delivering = _nothing
+
+
+def _selection(tables: Tables) -> _core.Selection:
+    """The last samples of each shard, so many as are wanted."""
+    assert tables.of is not None
+    ends = np.cumsum(tables.of)
+    ids = [np.arange(end - count, end) for end, count in zip(ends, tables.rows, strict=True)]
+    return _core.Selection.restore("ids", np.concatenate(ids), int(ends[-1]))
 
 
 class VirtualSource(Source):
@@ -90,11 +103,11 @@ class VirtualGather:
         )
 
 
-def dataset(tables: Tables, **options: Any) -> ShardDataset:
-    """A data set of these tables."""
+def dataset(tables: Tables | Data, **options: Any) -> ShardDataset:
+    """A data set of these tables, or of other data."""
     result = ShardDataset("virtual", **options)
     source = VirtualSource(result._source.recipe, result._source.order, result._source.reading)
-    source.numbers = VirtualData(tables)
+    source.numbers = tables if isinstance(tables, Data) else VirtualData(tables)
     result._source = source
     return result
 
@@ -157,7 +170,7 @@ class Loader:
                 yield batch
 
 
-def ranks(tables: Tables, world_size: int, **options: Any) -> list[ShardDataset]:
+def ranks(tables: Tables | Data, world_size: int, **options: Any) -> list[ShardDataset]:
     """The data set of each rank of a run."""
     return [dataset(tables, rank=rank, world_size=world_size, **options) for rank in range(world_size)]
 
