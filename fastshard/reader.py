@@ -87,7 +87,16 @@ def open(
         InvalidError: An option does not fit the data set.
     """
     forms = FormOptions(lists, dict(tensors or {}), dict(cast or {}), dict(fill_null or {}), null_masks)
-    return ShardReader(path, columns=columns, forms=forms, options=ReadOptions(verify, cache_bytes, max_open))
+    options = ReadOptions(verify, cache_bytes, max_open)
+    try:
+        return ShardReader(path, columns=columns, forms=forms, options=options)
+    except NotFoundError as error:
+        if "?" not in os.fspath(path):
+            raise
+        raise NotFoundError(
+            f"{error}; fs.open opens whole data sets: take a part with .split(), .filter() or .select(), or open "
+            "the text with fastshard.views.open_spec"
+        ) from None
 
 
 class ShardReader(SampleSequence):

@@ -103,6 +103,11 @@ def test_what_is_not_there(path: str) -> None:
         open_spec(f"{path}-nowhere?split=train")
 
 
+def test_open_points_to_what_opens_texts(path: str) -> None:
+    with pytest.raises(NotFoundError, match=r"or open the text with fastshard\.views\.open_spec"):
+        fs.open(f"{path}?split=train")
+
+
 def test_names_with_question_marks(make: Callable[..., str], tmp_path: Path) -> None:
     odd = make([10], path=tmp_path / "why?split=train")
     assert len(open_spec(odd)) == 10

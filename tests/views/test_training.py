@@ -155,6 +155,14 @@ def test_a_state_says_what_it_belongs_to(path: str) -> None:
     again.load_state_dict(state)
 
 
+@pytest.mark.parametrize("samples", ["a view", 3, ["split=0:0.9"]])
+def test_a_damaged_state_is_refused(path: str, samples: Any) -> None:
+    loader = fs.ShardLoader(f"{path}?split=train", batch_size=4, **READ)
+    state = {**loader.state_dict(), "samples": samples}
+    with pytest.raises(StateError, match="the state is damaged: 'samples'"):
+        loader.load_state_dict(state)
+
+
 def test_a_view_of_grown_data_does_not_take_an_old_state(make: Callable[..., str], tmp_path: Path) -> None:
     where = make([100], path=tmp_path / "grows")
     loader = fs.ShardLoader(f"{where}?split=train", batch_size=4, **READ)
