@@ -37,9 +37,13 @@ class SampleSequence(Data):
 
     _forms: FormOptions
 
-    @abstractmethod
     def _get(self, key: int) -> dict[str, Any]:
         """One sample; negative numbers count from the end."""
+        return next(self._samples(np.array([self._sample_of(key)], dtype=np.int64)))
+
+    @abstractmethod
+    def _samples(self, places: npt.NDArray[np.int64]) -> Iterator[dict[str, Any]]:
+        """The samples `places`, each at least 0; None for a null that their batch would have no form for."""
 
     @abstractmethod
     def record_batches(
@@ -113,27 +117,31 @@ class SampleSequence(Data):
         """
         if type(ids) is np.ndarray and ids.dtype == np.int64 and ids.ndim == 1 and ids.flags.c_contiguous:
             try:
-                return self.gather(ids)
+                return self.gather(ids.copy())  # the caller may change them while they are read
             except OutOfRangeError:
                 pass  # counted from the end, or not there
         return self.gather(self._as_ids(ids))
 
     def __getitems__(self, ids: Sequence[int]) -> list[dict[str, Any]]:
         """The samples `ids` as a list, read in one go: what torch's DataLoader calls for a batch."""
-        return list(self.take(ids).samples())
+        return list(self._samples(self._as_ids(ids)))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Every sample in order, read in chunks."""
         chunk = max(1, min(_ITERATION_ROWS, _ITERATION_BYTES // self.row_bytes))
         for first in range(0, self.rows, chunk):
             ids = np.arange(first, min(first + chunk, self.rows), dtype=np.int64)
-            yield from self.gather(ids).samples()
+            yield from self._samples(ids)
 
     def _column(self, name: str) -> Any:
-        if name not in self.columns:
+        column = name.removesuffix("__valid") if self._forms.null_masks and name not in self.columns else name
+        found = None
+        if column in self.columns:
+            only = self._delivering((column,), _only(self._forms, column))
+            found = only.gather(np.arange(self.rows, dtype=np.int64)).get(name)
+        if found is None:
             raise InvalidError(f"there is no column {name!r}; there are {', '.join(map(repr, self.columns))}")
-        only = self._delivering((name,), _only(self._forms, name))
-        return only.gather(np.arange(self.rows, dtype=np.int64))[name]
+        return found
 
     def _sample_of(self, key: int) -> int:
         """The number of a sample from the start. Raises `OutOfRangeError`."""
@@ -147,7 +155,7 @@ class SampleSequence(Data):
     def _as_ids(self, ids: Any) -> npt.NDArray[np.int64]:
         array = np.asarray(ids)
         if array.ndim != 1:
-            raise InvalidError(f"ids have one dimension, not the shape {array.shape}")
+            raise InvalidError(f"ids are a sequence of integers, not {_shown(ids)}")
         if array.dtype == np.bool_:
             if len(array) != self.rows:
                 raise InvalidError(
@@ -156,16 +164,16 @@ class SampleSequence(Data):
             return np.flatnonzero(array).astype(np.int64)
         if array.size == 0:
             return np.zeros(0, dtype=np.int64)
+        if array.dtype == object and all(isinstance(id, (int, np.integer)) for id in array):
+            for extreme in (min(array), max(array)):  # too large for any dtype
+                self._sample_of(int(extreme))
         if array.dtype.kind not in "iu":
-            raise InvalidError(f"ids are integers, not {array.dtype}")
-        if array.dtype == np.uint64 and int(array.max()) >= self.rows:
-            raise OutOfRangeError(f"there is no sample {int(array.max())}: {self._kind} has {self.rows}")
-        converted = np.ascontiguousarray(array, dtype=np.int64)
-        for extreme in (int(converted.min()), int(converted.max())):
+            raise InvalidError(f"ids are integers, not {array.dtype} as in {_shown(ids)}")
+        low, high = int(array.min()), int(array.max())
+        for extreme in (low, high):
             self._sample_of(extreme)
-        if int(converted.min()) < 0:
-            converted = np.where(converted < 0, converted + self.rows, converted)
-        return converted
+        converted = array.astype(np.int64)
+        return np.where(converted < 0, converted + self.rows, converted) if low < 0 else converted
 
     # Parts of it.
 
@@ -276,5 +284,14 @@ def _only(forms: FormOptions, name: str) -> FormOptions:
 
     by_dtype = {key: value for key, value in forms.cast.items() if key in DTYPE_NAMES}
     return FormOptions(
-        forms.lists, keep(forms.tensors), {**by_dtype, **keep(forms.cast)}, keep(forms.fill_null), False
+        forms.lists,
+        keep(forms.tensors),
+        {**by_dtype, **keep(forms.cast)},
+        keep(forms.fill_null),
+        forms.null_masks,
     )
+
+
+def _shown(ids: Any) -> str:
+    text = repr(ids)
+    return text if len(text) <= 80 else f"{text[:77]}..."

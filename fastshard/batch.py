@@ -135,9 +135,9 @@ class Batch(dict[str, Any]):
 
         bfloat16 values are torch tensors, since NumPy has no such type.
         """
-        columns = [(name, iter(_split(value, self._forms.get(name)))) for name, value in self.items()]
-        for _ in range(self.num_samples):
-            yield {name: next(values) for name, values in columns}
+        count = self.num_samples
+        columns = {name: _split(value, self._forms.get(name), count) for name, value in self.items()}
+        return _zipped(columns, count)
 
     def _with(self, columns: Mapping[str, Any], convert: Any) -> Batch:
         attributes = {name: getattr(self, name) for name in _ATTRIBUTES}
@@ -248,11 +248,18 @@ def _map_offsets(offsets: Any, function: Any) -> Any:
     return function(offsets)  # integers: a dtype for floating-point values leaves them alone
 
 
-def _split(value: Any, form: ColumnForm | None) -> Iterable[Any]:
+def _zipped(columns: Mapping[str, Iterable[Any]], count: int) -> Iterator[dict[str, Any]]:
+    if not columns:
+        return ({} for _ in range(count))
+    return (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+
+
+def _split(value: Any, form: ColumnForm | None, count: int) -> Iterable[Any]:
     if isinstance(value, dict):
         children = {child.name: child for child in form.children} if form is not None else {}
-        parts = [(name, iter(_split(child, children.get(name)))) for name, child in value.items()]
-        return ({name: next(part) for name, part in parts} for _ in range(_rows(value)))
+        return _zipped(
+            {name: _split(child, children.get(name), count) for name, child in value.items()}, count
+        )
     if form is not None and form.delivers_bfloat16:
         return _split_bfloat16(value)
     values: Iterable[Any] = value

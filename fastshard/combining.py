@@ -254,6 +254,16 @@ class Concat(SampleSequence):
         batch.ids = places
         return batch
 
+    def _samples(self, places: npt.NDArray[np.int64]) -> Iterator[dict[str, Any]]:
+        samples: list[dict[str, Any]] = [{}] * len(places)
+        which = np.searchsorted(self._places.ends, places, side="right")
+        for part in np.unique(which).tolist():
+            mine = np.flatnonzero(which == part)
+            own = self.parts[part]._samples(places[mine] - self._places.first(part))
+            for row, sample in zip(mine.tolist(), own, strict=True):
+                samples[row] = sample
+        return iter(samples)
+
     def _get(self, key: int) -> dict[str, Any]:
         part, place = self._places.at(self._sample_of(key))
         return self.parts[part]._get(place)

@@ -8,18 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
 
 from fastshard._index import ColumnStats
-from fastshard.errors import InvalidError
+from fastshard.errors import CorruptError, InvalidError
 
 __all__ = ["BFLOAT16", "DTYPE_NAMES", "ColumnForm", "FormOptions", "choose_forms"]
 
 BFLOAT16 = "fastshard.bfloat16"
 _FIXED_TENSOR = "arrow.fixed_shape_tensor"
 _VARIABLE_TENSOR = "arrow.variable_shape_tensor"
+_MAX_DIMENSIONS = 32
 _LISTS = frozenset({"list", "large_list", "list_view", "large_list_view"})
 _TEXT = frozenset({"utf8", "large_utf8", "utf8_view"})
 _BINARY = frozenset({"binary", "large_binary", "binary_view", "fixed_size_binary"})
@@ -45,6 +47,8 @@ _DTYPES = {
     "interval_months": np.int32,
 }
 
+_TEMPORAL = frozenset({"date32", "date64", "time32", "time64", "timestamp", "duration", "interval_months"})
+
 Kind = Literal["array", "text", "bytes", "ragged", "tensors", "struct", "object"]
 
 
@@ -55,9 +59,13 @@ class FormOptions:
     Attributes:
         lists: "auto": list columns of one constant length (by the index) become arrays; "ragged": never.
         tensors: Per list column (dtype, shape): it must have that shape, and is cast to that dtype.
-        cast: Per column name, or per dtype name, the dtype to deliver.
-        fill_null: Per column the value that stands in for null.
-        null_masks: True adds a bool column NAME__valid for each column with nulls that is delivered as an array.
+        cast: Per column name, or per dtype name, the dtype to deliver. A dtype name means columns of numbers: dates,
+            times and the like are cast by column name alone.
+        fill_null: Per column the value that stands in for null; of a list column for null elements, null lists being
+            empty ones. Fields of structs are named as in "struct.field".
+        null_masks: True adds a bool column NAME__valid for each array, ragged or struct column with nulls, and fills
+            arrays with 0 or NaN and null lists with nothing. Null elements of ragged columns of integers need
+            fill_null.
     """
 
     lists: Literal["auto", "ragged"] = "auto"
@@ -75,7 +83,9 @@ class FormOptions:
                     f"tensors[{name!r}] is (dtype, shape), as in ('float32', (16,)), not {pin!r}"
                 )
             check_dtype(pin[0], f"tensors[{name!r}]")
-            if not all(isinstance(size, int) and size >= 0 for size in pin[1]):
+            if len(pin[1]) > _MAX_DIMENSIONS or not all(
+                isinstance(size, int) and size >= 0 for size in pin[1]
+            ):
                 raise InvalidError(f"tensors[{name!r}]: a shape is a tuple of sizes, not {pin[1]!r}")
         for name, dtype in self.cast.items():
             check_dtype(dtype, f"cast[{name!r}]")
@@ -127,8 +137,17 @@ class ColumnForm:
         return (self.kind, self.shape if self.kind == "array" else None, children)
 
     @property
-    def floating(self) -> bool:
-        return self.bfloat16 or (self.dtype is not None and np.dtype(self.dtype).kind == "f")
+    def stored(self) -> str | None:
+        """Name of the dtype that the shards hold, or None where a batch holds objects."""
+        if self.dtype is None:
+            return None
+        return "bfloat16" if self.bfloat16 else np.dtype(self.dtype).name
+
+    @property
+    def delivers_floating(self) -> bool:
+        """A batch holds floating-point numbers."""
+        delivered = self.delivered
+        return delivered is not None and (delivered == "bfloat16" or np.dtype(delivered).kind == "f")
 
     @property
     def delivers_bfloat16(self) -> bool:
@@ -138,9 +157,7 @@ class ColumnForm:
     @property
     def delivered(self) -> str | None:
         """Name of the dtype that a batch holds, or None where it holds objects."""
-        if self.dtype is None:
-            return None
-        return self.cast or ("bfloat16" if self.bfloat16 else np.dtype(self.dtype).name)
+        return self.cast or self.stored
 
     def describe(self) -> str:
         """The form for people, as in `float32[16]` or `list of str`."""
@@ -288,7 +305,7 @@ def _pinned_shape(
     if pinned is None:
         return shape
     wanted = tuple(pinned[1])
-    if int(np.prod(wanted, dtype=np.int64)) != int(np.prod(shape, dtype=np.int64)):
+    if prod(wanted) != prod(shape):
         raise InvalidError(f"tensors[{description['name']!r}] wants shape {wanted}, the column has {shape}")
     return wanted
 
@@ -320,9 +337,10 @@ def _values(
     dtype = np.dtype(_DTYPES[inner["type"]])
     bfloat16 = BFLOAT16 in (inner["extension"], description["extension"])
     stored = "bfloat16" if bfloat16 else dtype.name
-    wanted = options.cast.get(stored)
     pinned = options.tensors.get(description["name"]) if top else None
-    wanted = options.cast.get(description["path"]) or (pinned[0] if pinned else None) or wanted
+    wanted = options.cast.get(description["path"]) or (pinned[0] if pinned else None)
+    if wanted is None and inner["type"] not in _TEMPORAL:  # int64 means numbers, not timestamps
+        wanted = options.cast.get(stored)
     return ColumnForm(
         description["name"],
         kind,
@@ -338,55 +356,59 @@ def _values(
 def _extension(description: Mapping[str, Any]) -> dict[str, Any]:
     try:
         parsed = json.loads(description["extension_metadata"] or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
-        raise InvalidError(
-            f"column {description['name']!r}: the metadata of {description['extension']} are not a JSON object"
-        )
+        raise _bad_extension(description, "its metadata are not a JSON object")
     return parsed
+
+
+def _bad_extension(description: Mapping[str, Any], what: str) -> CorruptError:
+    return CorruptError(f"column {description['name']!r} of type {description['extension']}: {what}")
+
+
+def _axes(description: Mapping[str, Any], permutation: Any, dimensions: int) -> tuple[int, ...] | None:
+    """The permutation that an extension's metadata give, or None where axes stay as they are."""
+    if permutation is None:
+        return None
+    is_list = isinstance(permutation, list) and all(type(axis) is int for axis in permutation)
+    if not is_list or sorted(permutation) != list(range(dimensions)):
+        raise _bad_extension(description, f"{permutation} is no permutation of {dimensions} axes")
+    return None if permutation == sorted(permutation) else tuple(permutation)
 
 
 def _fixed_tensor(description: Mapping[str, Any], options: FormOptions, top: bool) -> ColumnForm:
     metadata = _extension(description)
-    shape = tuple(int(size) for size in metadata.get("shape", ()))
-    permutation = metadata.get("permutation")
+    shape = metadata.get("shape")
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise _bad_extension(description, f"its shape is {shape!r}")
     sizes, inner = _fixed_shape(description)
-    if inner["type"] not in _DTYPES or int(np.prod(shape, dtype=np.int64)) != int(
-        np.prod(sizes, dtype=np.int64)
-    ):
-        raise InvalidError(
-            f"column {description['name']!r}: a tensor of shape {shape} does not fit {description['text']}"
-        )
-    if permutation is not None and sorted(permutation) != list(range(len(shape))):
-        raise InvalidError(
-            f"column {description['name']!r}: {permutation} is no permutation of the axes of {shape}"
-        )
-    pinned = options.tensors.get(description["name"]) if top else None
-    if pinned is not None:
-        shape, permutation = _pinned_shape(description, shape, options, top), None
-    order = (
-        tuple(permutation) if permutation is not None and list(permutation) != sorted(permutation) else None
-    )
-    return _values(description, "array", inner, options, top, shape=shape, permutation=order)
+    fits = inner["type"] in _DTYPES and len(shape) <= _MAX_DIMENSIONS and prod(shape) == prod(sizes)
+    if description["type"] != "fixed_size_list" or not fits:
+        raise _bad_extension(description, f"a tensor of shape {shape} does not fit {description['text']}")
+    order = _axes(description, metadata.get("permutation"), len(shape))
+    if top and description["name"] in options.tensors:
+        shape, order = list(_pinned_shape(description, tuple(shape), options, top)), None
+    return _values(description, "array", inner, options, top, shape=tuple(shape), permutation=order)
 
 
 def _variable_tensor(description: Mapping[str, Any], options: FormOptions, top: bool) -> ColumnForm:
     _pin_refused(description, options, top)
     metadata = _extension(description)
     by_name = {child["name"]: child for child in description["children"]}
-    data = by_name.get("data")
-    if (
-        data is None
-        or "shape" not in by_name
-        or data["type"] not in _LISTS
-        or data["children"][0]["type"] not in _DTYPES
-    ):
-        raise InvalidError(
-            f"column {description['name']!r}: {description['text']} is not the storage of a variable-shape tensor"
-        )
-    permutation = metadata.get("permutation")
-    order = (
-        tuple(permutation) if permutation is not None and list(permutation) != sorted(permutation) else None
+    data, shape = by_name.get("data"), by_name.get("shape")
+    fits = (
+        data is not None
+        and data["type"] in _LISTS
+        and data["children"][0]["type"] in _DTYPES
+        and shape is not None
+        and shape["type"] == "fixed_size_list"
+        and shape["list_size"] <= _MAX_DIMENSIONS
+        and shape["children"][0]["type"] == "int32"
     )
+    if not fits or data is None or shape is None:
+        raise _bad_extension(
+            description, f"{description['text']} is not the storage of a variable-shape tensor"
+        )
+    order = _axes(description, metadata.get("permutation"), shape["list_size"])
     return _values(description, "tensors", data["children"][0], options, top, permutation=order)

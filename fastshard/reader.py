@@ -136,6 +136,10 @@ class ShardReader(SampleSequence):
         self._names = columns
         self._forms = forms
         self._plan = ColumnPlan(self._core, index, columns, forms)
+        self._make_sampler()
+
+    def _make_sampler(self) -> None:
+        """A native `_get`, where what the core makes of a row is a sample as it is."""
         self.__dict__.pop("_get", None)
         if self._plan.simple_samples:
             self._get = self._core.sampler(self._plan.native)  # type: ignore[method-assign]
@@ -275,8 +279,8 @@ class ShardReader(SampleSequence):
         """The samples `places`, each at least 0, as a batch of NumPy arrays."""
         return self._plan.assemble(self._core.take(places, self._plan.native), ids=places)
 
-    def _get(self, key: int) -> dict[str, Any]:
-        return next(self.gather(np.array([self._sample_of(key)], dtype=np.int64)).samples())
+    def _samples(self, places: npt.NDArray[np.int64]) -> Iterator[dict[str, Any]]:
+        return self._plan.samples(self._core.take(places, self._plan.native), len(places))
 
     def record_batches(
         self, columns: Sequence[str] | None = None, selection: _core.Selection | None = None
@@ -305,6 +309,7 @@ class ShardReader(SampleSequence):
 
     def close(self) -> None:
         """Let go of mappings. A reader that is used again opens again."""
+        self._make_sampler()  # the old one holds a shard
         self._core.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -145,6 +145,9 @@ class View(SampleSequence):
     def _get(self, key: int) -> dict[str, Any]:
         return self.root._get(self.selection.at(self._sample_of(key)))
 
+    def _samples(self, places: npt.NDArray[np.int64]) -> Iterator[dict[str, Any]]:
+        return self.root._samples(self.selection.ids(places))
+
     def locate(self, place: int) -> tuple[int, str]:
         """The id of a sample in the data set, and the path of its shard."""
         return self.root.locate(self.selection.at(place))

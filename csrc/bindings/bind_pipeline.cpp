@@ -72,6 +72,13 @@ py::dict describe(const ipc::Field& field) {
   return dict;
 }
 
+py::str intern(const std::string& name) {
+  PyObject* text = PyUnicode_FromStringAndSize(name.data(), static_cast<py::ssize_t>(name.size()));
+  if (text == nullptr) throw py::error_already_set();
+  PyUnicode_InternInPlace(&text);
+  return py::reinterpret_steal<py::str>(text);
+}
+
 std::shared_ptr<Projection> make_projection(const ShardSet& set, const std::vector<uint32_t>& columns,
                                             const py::tuple& forms) {
   auto projection = std::make_shared<Projection>();
@@ -82,22 +89,20 @@ std::shared_ptr<Projection> make_projection(const ShardSet& set, const std::vect
     const ipc::Field& field = set.schema().fields[columns[i]];
     projection->columns.push_back(columns[i]);
     projection->forms.push_back(parse_form(forms[i], field));
-    projection->names.push_back(py::reinterpret_steal<py::str>(PyUnicode_InternFromString(field.name.c_str())));
+    projection->names.push_back(intern(field.name));
   }
   return projection;
 }
 
 py::list take(ShardSet& set, const py::array_t<int64_t, py::array::c_style>& ids, const Projection& projection) {
   if (ids.ndim() != 1) throw Error(ErrorKind::kInvalid, "ids have one dimension");
+  const std::span<const int64_t> span(ids.data(), static_cast<size_t>(ids.size()));
   std::vector<pipeline::Column> columns;
   {
-    const std::span<const int64_t> span(ids.data(), static_cast<size_t>(ids.size()));
     const py::gil_scoped_release release;
     columns = set.take(span, projection.columns);
   }
-  py::list out(columns.size());
-  for (size_t i = 0; i < columns.size(); ++i) out[i] = whole_column(std::move(columns[i]), projection.forms[i]);
-  return out;
+  return whole_columns(set, projection, span, std::move(columns));
 }
 
 template <typename T, typename Get>

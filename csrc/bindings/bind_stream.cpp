@@ -26,10 +26,12 @@ constexpr auto kSlice = std::chrono::milliseconds(50);  // between looks for Ctr
 
 // A stream and the forms in which Python wants its columns.
 struct PythonStream {
-  PythonStream(std::shared_ptr<ShardSet> set, pipeline::BatchPlan plan, std::shared_ptr<Projection> columns,
+  PythonStream(std::shared_ptr<ShardSet> shards, pipeline::BatchPlan plan, std::shared_ptr<Projection> columns,
                BatchStream::Options options, std::unique_ptr<pipeline::BlockStore> store)
-      : projection(std::move(columns)),
-        stream(std::move(set), std::move(plan), projection->columns, options, std::move(store)) {}
+      : set(std::move(shards)),
+        projection(std::move(columns)),
+        stream(set, std::move(plan), projection->columns, options, std::move(store)) {}
+  std::shared_ptr<ShardSet> set;
   std::shared_ptr<Projection> projection;
   BatchStream stream;
 };
@@ -100,9 +102,7 @@ py::object next(PythonStream& self, double timeout) {
     }
   }
   if (status == NextStatus::kEnd) return py::none();
-  py::list columns(batch.columns.size());
-  for (size_t i = 0; i < batch.columns.size(); ++i)
-    columns[i] = whole_column(std::move(batch.columns[i]), self.projection->forms[i]);
+  py::list columns = whole_columns(*self.set, *self.projection, batch.planned.ids, std::move(batch.columns));
   return py::make_tuple(columns, adopt_integers(std::move(batch.planned.ids)),
                         adopt_integers(std::move(batch.planned.positions)), batch.planned.repeats);
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "bindings/numpy_api.h"
 #include "pipeline/column.h"
 
@@ -28,7 +29,25 @@ struct Form {
   std::vector<Form> children;        // kStruct
   std::vector<pybind11::str> names;  // kStruct
   int type_number = NPY_VOID;        // kArray, kRagged, kTensors: of the innermost values
+  int64_t list_length = 0;           // kArray of a list column: of each list
+  size_t data = 0;                   // kTensors: which child holds the values,
+  size_t shapes = 0;                 // and which the shapes
 };
+
+// An error about one row of a gathered column: whoever knows the rows' ids says which sample it is.
+class RowError : public Error {
+ public:
+  RowError(int64_t row, const Error& error) : Error(error), row_(row) {}
+  RowError(int64_t row, std::string code, const std::string& message)
+      : Error(ErrorKind::kCorrupt, std::move(code), message), row_(row) {}
+  [[nodiscard]] int64_t row() const noexcept { return row_; }
+
+ private:
+  int64_t row_;
+};
+
+// Lists of varying length, maps among them.
+[[nodiscard]] bool is_list(const ipc::Field& field);
 
 // `spec` is a tuple (kind, shape | None, children | None) with children a tuple of (name, spec). Throws Error(kInvalid)
 // where the form cannot show the field.
@@ -38,12 +57,14 @@ struct Form {
 [[nodiscard]] int numpy_type(const ipc::Field& field);
 
 // A whole column. kArray: array, or (array, valid | None, element_valid | None) where there are nulls; kRagged:
-// (values, offsets, valid | None, element_valid | None); kTensors: (values, offsets, shapes, valid | None); kStruct:
-// (dict, valid | None); others a list. Masks are bool arrays, True where valid. Memory moves from the column into the
-// arrays.
+// (values, offsets, valid | None, element_valid | None); kTensors: (values, offsets, shapes, valid | None,
+// element_valid | None); kStruct: (dict, valid | None); others a list. Masks are bool arrays, True where valid; that of
+// elements has their shape, and says nothing of rows that are null as a whole. Memory moves from the column into the
+// arrays. Throws RowError.
 [[nodiscard]] pybind11::object whole_column(pipeline::Column column, const Form& form);
 
 // Row `row` of a column as a sample holds it: NumPy scalar, ndarray, str, bytes, dict, list, ..., None or NaN for null.
+// Throws Error.
 [[nodiscard]] pybind11::object one_value(const pipeline::Column& column, int64_t row, const Form& form);
 
 }  // namespace fastshard::bindings

@@ -76,8 +76,8 @@ py::object decimal_value(const Column& column, int64_t row) {
   static py::handle type =
       py::object(py::module_::import("decimal").attr("Decimal")).release();  // lives with the process
   const ipc::Field& field = *column.field;
-  const std::string text =
-      integer_text(column.data.data() + row * field.byte_width, field.byte_width) + "E" + std::to_string(-field.scale);
+  const std::string text = integer_text(column.data.data() + row * field.byte_width, field.byte_width) + "E" +
+                           std::to_string(-int64_t{field.scale});
   return type(text);
 }
 

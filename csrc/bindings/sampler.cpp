@@ -20,6 +20,11 @@ using pipeline::ShardSet;
 
 constexpr size_t kSmallRow = 64;  // bytes copied to the stack first: scalars
 
+[[noreturn]] void throw_located(const ShardSet& set, int64_t id, const Error& error) {
+  const std::string_view shard = set.table().path(set.table().locate(id).shard);
+  throw Error(error.kind(), error.code(), std::string(shard) + ": sample " + std::to_string(id) + ": " + error.what());
+}
+
 class Sampler {
  public:
   Sampler(std::shared_ptr<ShardSet> set, std::shared_ptr<Projection> projection)
@@ -53,13 +58,18 @@ class Sampler {
     Shard& shard = *held;
     const BlockPlace at = shard.locate(place.row);
     prefetch(shard, at);
+    std::vector<size_t> places;  // of the columns that take the general way
     py::object dict = py::reinterpret_steal<py::object>(PyDict_New());
     if (!dict) throw py::error_already_set();
     for (size_t i = 0; i < widths_.size(); ++i) {
       py::object value = widths_[i] > 0 ? plain(shard, at, i) : py::object();
-      if (!value) value = general(id, i);
-      if (PyDict_SetItem(dict.ptr(), projection_->names[i].ptr(), value.ptr()) != 0) throw py::error_already_set();
+      if (!value) {
+        places.push_back(i);
+        value = py::none();  // holds the column's place in the dict
+      }
+      set_item(dict, i, value);
     }
+    if (!places.empty()) general(id, places, dict);
     return dict;
   }
 
@@ -102,13 +112,24 @@ class Sampler {
     return array;
   }
 
-  py::object general(int64_t id, size_t i) {
+  void general(int64_t id, const std::vector<size_t>& places, py::object& dict) {
+    std::vector<uint32_t> numbers;
+    for (const size_t i : places) numbers.push_back(projection_->columns[i]);
     std::vector<Column> columns;
     {
       const py::gil_scoped_release release;
-      columns = set_->take({&id, 1}, {&projection_->columns[i], 1});
+      columns = set_->take({&id, 1}, numbers);
     }
-    return one_value(columns.front(), 0, projection_->forms[i]);
+    try {
+      for (size_t k = 0; k < places.size(); ++k)
+        set_item(dict, places[k], one_value(columns[k], 0, projection_->forms[places[k]]));
+    } catch (const Error& error) {
+      throw_located(*set_, id, error);
+    }
+  }
+
+  void set_item(py::object& dict, size_t i, const py::object& value) const {
+    if (PyDict_SetItem(dict.ptr(), projection_->names[i].ptr(), value.ptr()) != 0) throw py::error_already_set();
   }
 
   std::shared_ptr<ShardSet> set_;
@@ -146,6 +167,19 @@ PyObject* call_sampler(PyObject* self, PyObject* argument) {
 PyMethodDef sampler_definition = {"sample", call_sampler, METH_O, "One sample as a dict."};
 
 }  // namespace
+
+py::list whole_columns(const ShardSet& set, const Projection& projection, std::span<const int64_t> ids,
+                       std::vector<Column> columns) {
+  py::list out(columns.size());
+  for (size_t i = 0; i < columns.size(); ++i) {
+    try {
+      out[i] = whole_column(std::move(columns[i]), projection.forms[i]);
+    } catch (const RowError& error) {
+      throw_located(set, ids[static_cast<size_t>(error.row())], error);
+    }
+  }
+  return out;
+}
 
 py::object make_sampler(std::shared_ptr<ShardSet> set, std::shared_ptr<Projection> projection) {
   auto* const sampler = new Sampler(std::move(set), std::move(projection));

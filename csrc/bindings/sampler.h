@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "bindings/forms.h"
@@ -17,6 +18,11 @@ struct Projection {
   std::vector<Form> forms;
   std::vector<pybind11::str> names;
 };
+
+// The columns of samples `ids` as Python gets them: what `whole_column` makes of each. Throws Error that names the
+// sample and its shard.
+[[nodiscard]] pybind11::list whole_columns(const pipeline::ShardSet& set, const Projection& projection,
+                                           std::span<const int64_t> ids, std::vector<pipeline::Column> columns);
 
 // A callable: int -> dict. Negative ids count from the end; others that are not there raise OutOfRangeError.
 [[nodiscard]] pybind11::object make_sampler(std::shared_ptr<pipeline::ShardSet> set,

@@ -75,50 +75,71 @@ Column concatenate(std::vector<Column> parts, BufferPool& pool) {
   return joined;
 }
 
-Column reorder(const Column& column, std::span<const int64_t> order, BufferPool& pool) {
+namespace {
+
+// `count` rows from `first` on.
+struct Rows {
+  int64_t first;
+  int64_t count;
+};
+
+Column pick(const Column& column, const std::vector<Rows>& runs, int64_t total, BufferPool& pool) {
   Column out;
   out.field = column.field;
-  out.length = static_cast<int64_t>(order.size());
+  out.length = total;
   if (column.has_nulls) {
-    out.valid = pool.lease(order.size());
-    for (size_t i = 0; i < order.size(); ++i) out.valid.data()[i] = column.valid.data()[order[i]];
-    out.has_nulls = std::any_of(out.valid.data(), out.valid.data() + order.size(),
-                                [](std::byte valid) { return valid == std::byte{0}; });
+    out.valid = pool.lease(static_cast<size_t>(total));
+    std::byte* at = out.valid.data();
+    for (const Rows& rows : runs) at = std::copy_n(column.valid.data() + rows.first, rows.count, at);
+    out.has_nulls = std::any_of(out.valid.data(), at, [](std::byte valid) { return valid == std::byte{0}; });
   }
-  std::vector<int64_t> child_order;
+  std::vector<Rows> below;  // the same rows, in children or characters
+  int64_t total_below = total;
   if (!column.offsets.empty()) {
-    out.offsets = pool.lease((order.size() + 1) * sizeof(int64_t));
-    auto* const offsets = out.offsets.as<int64_t>();
-    offsets[0] = 0;
-    for (size_t i = 0; i < order.size(); ++i) offsets[i + 1] = offsets[i] + column.size(order[i]);
-    if (column.children.empty()) {
-      out.data = pool.lease(static_cast<size_t>(offsets[order.size()]));
-      for (size_t i = 0; i < order.size(); ++i) {
-        if (column.size(order[i]) != 0)
-          std::memcpy(out.data.data() + offsets[i], column.data.data() + column.begin(order[i]),
-                      static_cast<size_t>(column.size(order[i])));
-      }
-      return out;
+    out.offsets = pool.lease(static_cast<size_t>(total + 1) * sizeof(int64_t));
+    auto* at = out.offsets.as<int64_t>();
+    total_below = 0;
+    for (const Rows& rows : runs) {
+      const int64_t begin = column.begin(rows.first);
+      for (int64_t row = rows.first; row < rows.first + rows.count; ++row)
+        *at++ = total_below + column.begin(row) - begin;
+      below.push_back({begin, column.begin(rows.first + rows.count) - begin});
+      total_below += below.back().count;
     }
-    child_order.reserve(static_cast<size_t>(offsets[order.size()]));
-    for (const int64_t row : order) {
-      for (int64_t value = column.begin(row); value < column.begin(row + 1); ++value) child_order.push_back(value);
-    }
+    *at = total_below;
   } else if (column.field->layout == Layout::kFixedList) {
     const int64_t size = column.field->list_size;
-    child_order.reserve(order.size() * static_cast<size_t>(size));
-    for (const int64_t row : order) {
-      for (int64_t value = row * size; value < (row + 1) * size; ++value) child_order.push_back(value);
-    }
-  } else if (column.field->layout == Layout::kStruct) {
-    child_order.assign(order.begin(), order.end());
-  } else if (const auto width = static_cast<size_t>(value_width(*column.field)); width > 0) {
-    out.data = pool.lease(order.size() * width);
-    for (size_t i = 0; i < order.size(); ++i)
-      std::memcpy(out.data.data() + i * width, column.data.data() + static_cast<size_t>(order[i]) * width, width);
+    for (const Rows& rows : runs) below.push_back({rows.first * size, rows.count * size});
+    total_below = total * size;
   }
-  for (const Column& child : column.children) out.children.push_back(reorder(child, child_order, pool));
+  const std::vector<Rows>& inner = below.empty() ? runs : below;
+  if (const auto width = static_cast<size_t>(value_width(*column.field)); width > 0) {
+    out.data = pool.lease(static_cast<size_t>(total_below) * width);
+    std::byte* at = out.data.data();
+    for (const Rows& rows : inner) {
+      if (rows.count != 0) {
+        std::memcpy(at, column.data.data() + static_cast<size_t>(rows.first) * width,
+                    static_cast<size_t>(rows.count) * width);
+      }
+      at += static_cast<size_t>(rows.count) * width;
+    }
+  }
+  for (const Column& child : column.children) out.children.push_back(pick(child, inner, total_below, pool));
   return out;
+}
+
+}  // namespace
+
+Column reorder(const Column& column, std::span<const int64_t> order, BufferPool& pool) {
+  std::vector<Rows> runs;
+  for (const int64_t row : order) {
+    if (!runs.empty() && runs.back().first + runs.back().count == row) {
+      ++runs.back().count;
+    } else {
+      runs.push_back({row, 1});
+    }
+  }
+  return pick(column, runs, static_cast<int64_t>(order.size()), pool);
 }
 
 }  // namespace fastshard::pipeline

@@ -332,7 +332,7 @@ ShardReport ShardSet::verify(size_t number) {
     const std::lock_guard lock(state.mutex);
     blocks = block_table(state, number);
   } catch (const Error& error) {
-    return {{{error.code(), error.what()}}, {}};
+    return {{{code_of(error), error.what()}}, {}};
   }
   return verify_shard(options_.root, schema_, table_, number, blocks);
 }

@@ -30,7 +30,7 @@ class Verifier {
     try {
       check();
     } catch (const Error& error) {  // the file itself cannot be read
-      report_.faults.push_back({error.code(), error.what()});
+      report_.faults.push_back({code_of(error), error.what()});
     }
     return std::move(report_);
   }
@@ -136,12 +136,17 @@ class Verifier {
 
 }  // namespace
 
+std::string code_of(const Error& error) {
+  if (!error.code().empty()) return error.code();
+  return error.kind() == ErrorKind::kNotFound ? "missing" : "unreadable";
+}
+
 ShardReport verify_shard(const std::string& root, const ipc::Schema& schema, const ShardTable& table, size_t shard,
                          const BlockTable& blocks) {
   try {
     return Verifier(root, schema, table, shard, blocks).run();
   } catch (const Error& error) {
-    return {{{error.kind() == ErrorKind::kNotFound ? "missing" : "unreadable", error.what()}}, {}};
+    return {{{code_of(error), error.what()}}, {}};
   }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "ipc/schema.h"
 #include "pipeline/file_index.h"
 #include "pipeline/tables.h"
@@ -15,6 +16,9 @@ struct ShardFault {
   std::string code;
   std::string message;  // begins with the file's name
 };
+
+// The code of an error that kept a file from being read: its own, or "missing" or "unreadable".
+[[nodiscard]] std::string code_of(const Error& error);
 
 struct ShardReport {
   std::vector<ShardFault> faults;

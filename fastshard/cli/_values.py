@@ -56,13 +56,11 @@ def to_json(value: Any) -> Any:
 def readable_columns(reader: ShardReader) -> dict[str, Callable[[Any], Any]]:
     """For each column whose values in samples are numbers that stand for something else: what makes them readable.
 
-    Dates and times become text such as `2020-01-01 12:00:00Z`, durations text with their unit, bfloat16 float32.
+    Dates and times become text such as `2020-01-01 12:00:00Z`, durations text with their unit.
     """
     columns: dict[str, Callable[[Any], Any]] = {}
     for field, form in zip(reader.schema, reader.plan.forms, strict=True):
-        if form.delivers_bfloat16:
-            columns[field.name] = _from_bfloat16
-        elif form.shape == () and form.kind == "array" and _is_time(field.type):
+        if form.shape == () and form.kind == "array" and _is_time(field.type):
             columns[field.name] = functools.partial(_time_text, kind=field.type)
     return columns
 
@@ -80,10 +78,6 @@ def _time_text(value: Any, *, kind: pa.DataType) -> str:
         return str(np.timedelta64(int(value), kind.unit))
     bits = pa.scalar(int(value), pa.int32() if kind.bit_width == 32 else pa.int64())
     return str(bits.cast(kind).cast(pa.string()))
-
-
-def _from_bfloat16(bits: Any) -> Any:
-    return (np.asarray(bits).astype(np.uint32) << 16).view(np.float32)
 
 
 def _special(value: float) -> str:

@@ -43,10 +43,12 @@ def command(path: str, number: int, skip: int, columns: str | None, as_json: boo
       fastshard head "train/?split=val&seed=1"
     """
     from fastshard.cli._values import readable_columns
+    from fastshard.forms import FormOptions
     from fastshard.views import View, open_spec
 
     names = None if columns is None else [name for name in columns.split(",") if name]
-    with open_spec(path, columns=names) as reader:
+    forms = FormOptions(cast={"bfloat16": "float32"})
+    with open_spec(path, columns=names, forms=forms) as reader:
         places = range(len(reader))[skip : skip + number]
         ids = (
             reader.selection.fill(places.start, len(places)).tolist() if isinstance(reader, View) else places

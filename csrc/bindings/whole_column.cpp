@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "bindings/forms.h"
+#include "bindings/python_values.h"
+
+namespace py = pybind11;
+
+namespace fastshard::bindings {
+namespace {
+
+using ipc::Layout;
+using pipeline::Buffer;
+using pipeline::Column;
+
+// An array that owns `buffer`; its memory goes back to the pool when the last view of it is gone.
+py::object adopt(Buffer buffer, int type_number, std::vector<npy_intp> shape) {
+  void* const data = buffer.data();
+  auto* const held = new Buffer(std::move(buffer));
+  PyObject* const capsule = PyCapsule_New(
+      held, nullptr, [](PyObject* self) { delete static_cast<Buffer*>(PyCapsule_GetPointer(self, nullptr)); });
+  if (capsule == nullptr) {
+    delete held;
+    throw py::error_already_set();
+  }
+  PyObject* const array = PyArray_New(&PyArray_Type, static_cast<int>(shape.size()), shape.data(), type_number, nullptr,
+                                      data, 0, NPY_ARRAY_CARRAY, nullptr);
+  if (array == nullptr) {
+    Py_DECREF(capsule);
+    throw py::error_already_set();
+  }
+  // Takes the capsule, also where it fails.
+  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), capsule) != 0) {
+    Py_DECREF(array);
+    throw py::error_already_set();
+  }
+  return py::reinterpret_steal<py::object>(array);
+}
+
+py::object filled_array(int type_number, std::vector<npy_intp> shape, int byte) {
+  PyObject* const array = PyArray_SimpleNew(static_cast<int>(shape.size()), shape.data(), type_number);
+  if (array == nullptr) throw py::error_already_set();
+  auto* const numpy = reinterpret_cast<PyArrayObject*>(array);
+  std::memset(PyArray_DATA(numpy), byte, static_cast<size_t>(PyArray_NBYTES(numpy)));
+  return py::reinterpret_steal<py::object>(array);
+}
+
+py::object values_array(Buffer buffer, int type_number, std::vector<npy_intp> shape) {
+  if (buffer.empty()) return filled_array(type_number, std::move(shape), 0);
+  return adopt(std::move(buffer), type_number, std::move(shape));
+}
+
+py::object mask_of(Column& column, std::vector<npy_intp> shape) {
+  if (!column.has_nulls) return py::none();
+  return adopt(std::move(column.valid), NPY_BOOL, std::move(shape));
+}
+
+// The columns between the rows and the innermost values, those included, from the outside in.
+std::vector<Column*> levels_below(Column& column) {
+  std::vector<Column*> levels;
+  for (Column* at = &column; at->field->layout == Layout::kFixedList || is_list(*at->field);) {
+    at = &at->children[0];
+    levels.push_back(at);
+  }
+  return levels;
+}
+
+// A value is valid where it and every list around it is.
+py::object element_mask(const std::vector<Column*>& levels, const std::vector<npy_intp>& shape) {
+  if (levels.empty()) return py::none();
+  Column& values = *levels.back();
+  if (std::none_of(levels.begin(), levels.end() - 1, [](const Column* level) { return level->has_nulls; }))
+    return mask_of(values, shape);
+  py::object mask = filled_array(NPY_BOOL, shape, 1);
+  auto* const out = static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(mask.ptr())));
+  for (const Column* level : levels) {
+    const int64_t width = level->length == 0 ? 0 : values.length / level->length;  // all lists of a level are as long
+    for (int64_t i = 0; i < level->length; ++i) {
+      if (!level->is_valid(i)) std::memset(out + i * width, 0, static_cast<size_t>(width));
+    }
+  }
+  return mask;
+}
+
+void check_list_lengths(const Column& column, int64_t length) {
+  for (int64_t row = 0; row < column.length; ++row) {
+    if (column.size(row) != length) {
+      throw RowError(row, "list_length",
+                     "column '" + column.field->name + "' has a list of " + std::to_string(column.size(row)) +
+                         " values, the index says all have " + std::to_string(length) + "; run \"fastshard verify\"");
+    }
+  }
+}
+
+py::object whole_array(Column column, const Form& form) {
+  if (is_list(*column.field)) check_list_lengths(column, form.list_length);
+  std::vector<npy_intp> shape{static_cast<npy_intp>(column.length)};
+  shape.insert(shape.end(), form.shape.begin(), form.shape.end());
+  const std::vector<Column*> levels = levels_below(column);
+  Column& values = levels.empty() ? column : *levels.back();
+  py::object valid = mask_of(column, {shape[0]});
+  py::object element_valid = element_mask(levels, shape);
+  py::object array = values_array(std::move(values.data), form.type_number, shape);
+  if (valid.is_none() && element_valid.is_none()) return array;
+  return py::make_tuple(std::move(array), std::move(valid), std::move(element_valid));
+}
+
+py::object offsets_array(Column& column) {
+  return adopt(std::move(column.offsets), NPY_INT64, {static_cast<npy_intp>(column.length + 1)});
+}
+
+py::object whole_ragged(Column column, const Form& form) {
+  Column& child = column.children[0];
+  const auto count = static_cast<npy_intp>(child.length);
+  py::object values = values_array(std::move(child.data), form.type_number, {count});
+  py::object element_valid = mask_of(child, {count});
+  py::object valid = mask_of(column, {static_cast<npy_intp>(column.length)});
+  return py::make_tuple(std::move(values), offsets_array(column), std::move(valid), std::move(element_valid));
+}
+
+py::object whole_tensors(Column column, const Form& form) {
+  Column& data = column.children[form.data];
+  Column& shapes = column.children[form.shapes];
+  Column& values = data.children[0];
+  const auto rows = static_cast<npy_intp>(column.length);
+  const auto count = static_cast<npy_intp>(values.length);
+  // Without values or without a shape there is no tensor.
+  py::object valid = py::none();
+  if (column.has_nulls || data.has_nulls || shapes.has_nulls || shapes.children[0].has_nulls) {
+    valid = filled_array(NPY_BOOL, {rows}, 1);
+    auto* const out = static_cast<std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(valid.ptr())));
+    const int64_t dimensions = shapes.field->list_size;
+    for (int64_t row = 0; row < column.length; ++row) {
+      bool whole = column.is_valid(row) && data.is_valid(row) && shapes.is_valid(row);
+      for (int64_t i = row * dimensions; whole && i < (row + 1) * dimensions; ++i)
+        whole = shapes.children[0].is_valid(i);
+      out[row] = static_cast<std::byte>(whole ? 1 : 0);
+    }
+  }
+  py::object array = values_array(std::move(values.data), form.type_number, {count});
+  py::object sizes = values_array(std::move(shapes.children[0].data), NPY_INT32,
+                                  {rows, static_cast<npy_intp>(shapes.field->list_size)});
+  py::object element_valid = mask_of(values, {count});
+  return py::make_tuple(std::move(array), offsets_array(data), std::move(sizes), std::move(valid),
+                        std::move(element_valid));
+}
+
+py::object whole_struct(Column column, const Form& form) {
+  py::dict dict;
+  for (size_t i = 0; i < form.children.size(); ++i)
+    dict[form.names[i]] = whole_column(std::move(column.children[i]), form.children[i]);
+  const std::vector<npy_intp> rows{static_cast<npy_intp>(column.length)};
+  py::object valid = mask_of(column, rows);
+  // Without fields the mask alone tells how many rows there are.
+  if (form.children.empty() && valid.is_none()) valid = filled_array(NPY_BOOL, rows, 1);
+  return py::make_tuple(std::move(dict), std::move(valid));
+}
+
+py::object whole_list(const Column& column) {
+  PyObject* const list = PyList_New(static_cast<py::ssize_t>(column.length));
+  if (list == nullptr) throw py::error_already_set();
+  py::object owner = py::reinterpret_steal<py::object>(list);
+  int64_t row = 0;
+  try {
+    for (; row < column.length; ++row)
+      PyList_SET_ITEM(list, static_cast<py::ssize_t>(row), plain_value(column, row).release().ptr());
+  } catch (const Error& error) {
+    throw RowError(row, error);
+  }
+  return owner;
+}
+
+}  // namespace
+
+py::object whole_column(Column column, const Form& form) {
+  switch (form.kind) {
+    case FormKind::kArray: return whole_array(std::move(column), form);
+    case FormKind::kRagged: return whole_ragged(std::move(column), form);
+    case FormKind::kTensors: return whole_tensors(std::move(column), form);
+    case FormKind::kStruct: return whole_struct(std::move(column), form);
+    case FormKind::kText:
+    case FormKind::kBytes:
+    case FormKind::kObject: break;
+  }
+  return whole_list(column);
+}
+
+}  // namespace fastshard::bindings
