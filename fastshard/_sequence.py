@@ -155,7 +155,7 @@ class SampleSequence(Data):
     def _as_ids(self, ids: Any) -> npt.NDArray[np.int64]:
         array = np.asarray(ids)
         if array.ndim != 1:
-            raise InvalidError(f"ids are a sequence of integers, not {_shown(ids)}")
+            raise InvalidError(f"ids are integers in one dimension, not {_shown(ids)}")
         if array.dtype == np.bool_:
             if len(array) != self.rows:
                 raise InvalidError(

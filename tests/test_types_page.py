@@ -72,7 +72,10 @@ def test_bfloat16(tmp_path: Path) -> None:
             writer.write({"x": value})
     reader = fs.open(tmp_path / "data")
     bits = values.view(torch.int16).numpy().view(np.uint16)
-    assert reader[0]["x"] == bits[0]
+    assert [sample["x"].dtype for sample in (reader[0], *reader)] == [torch.bfloat16] * 3
+    assert torch.equal(reader[0]["x"], values[0])
+    widened = fs.open(tmp_path / "data", cast={"bfloat16": "float32"})
+    assert widened[1]["x"] == np.float32(-2.0)
     assert np.array_equal(reader.take([0, 1])["x"], bits)
     assert [sample["x"].item() for sample in fs.ShardDataset(tmp_path / "data")] == [1.5, -2.0]
     assert torch.equal(reader.take([0, 1]).to_torch()["x"], values)
