@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch.utils.data import DataLoader
 
 import fastshard as fs
 from benchmarks.subject import Subject
@@ -39,7 +40,6 @@ class Loader(_Ours):
     def __init__(self, views: bool = False) -> None:
         self._options = {"binary": "view"} if views else {}
         if views:
-            self.workloads = ("w3",)
             self.note += "; binary as views of the batch's buffer"
 
     def load(
@@ -64,8 +64,6 @@ class InDataLoader(_Ours):
     def load(
         self, workload: Workload, folder: Path, batch_size: int, workers: int
     ) -> Callable[[int], Iterable[Any]]:
-        from torch.utils.data import DataLoader
-
         dataset = fs.ShardDataset(folder, batch_size=batch_size, batched=True, shuffle="global", seed=1)
         loader = DataLoader(dataset, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
         return lambda number: loader

@@ -14,7 +14,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,22 +26,41 @@ from benchmarks.workloads import WORKLOADS, Workload
 
 __all__ = ["SUBJECTS", "Subject"]
 
-# Name -> (module, environment). An environment is a file of requirements; "own" is the interpreter that runs run.py.
+ALL = tuple(WORKLOADS)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a loader's code is.
+
+    Attributes:
+        module: It has a function `subject(name)`.
+        group: The environment that it needs; "own" is the interpreter that runs run.py.
+        workloads: Those that it can do.
+    """
+
+    module: str
+    group: str
+    workloads: tuple[str, ...] = ALL
+
+
 SUBJECTS = {
-    "fastshard": ("benchmarks.ours", "own"),
-    "fastshard-views": ("benchmarks.ours", "own"),
-    "fastshard-dataset": ("benchmarks.ours", "own"),
-    "fastshard-take": ("benchmarks.ours", "own"),
-    "memmap": ("benchmarks.peers.memmap", "general"),
-    "mosaicml": ("benchmarks.peers.mosaicml", "general"),
-    "litdata": ("benchmarks.peers.litdata", "general"),
-    "webdataset": ("benchmarks.peers.webdataset", "general"),
-    "huggingface": ("benchmarks.peers.huggingface", "general"),
-    "ffcv": ("benchmarks.peers.ffcv", "ffcv"),
-    "lance": ("benchmarks.peers.lance", "general"),
-    "grain": ("benchmarks.peers.grain", "general"),
-    "petastorm": ("benchmarks.peers.petastorm", "petastorm"),
-    "spdl": ("benchmarks.peers.spdl", "general"),
+    "fastshard": Entry("benchmarks.ours", "own"),
+    "fastshard-views": Entry("benchmarks.ours", "own", ("w3",)),
+    "fastshard-dataset": Entry("benchmarks.ours", "own"),
+    "fastshard-take": Entry("benchmarks.ours", "own"),
+    "memmap": Entry("benchmarks.peers.memmap", "general"),
+    "mosaicml": Entry("benchmarks.peers.mosaicml", "general"),
+    "litdata": Entry("benchmarks.peers.litdata", "general"),
+    "webdataset": Entry("benchmarks.peers.webdataset", "general"),
+    "huggingface": Entry("benchmarks.peers.huggingface", "general"),
+    "ffcv": Entry("benchmarks.peers.ffcv", "ffcv", ("w1", "w2", "w3")),  # no text, no lists of varying length
+    "lance": Entry("benchmarks.peers.lance", "general"),
+    "grain": Entry("benchmarks.peers.grain", "general"),
+    "petastorm": Entry(
+        "benchmarks.peers.petastorm", "petastorm", ("w1", "w2")
+    ),  # its torch loaders take numbers alone
+    "spdl": Entry("benchmarks.peers.spdl", "general"),
 }
 
 
@@ -49,11 +68,9 @@ class Subject:
     """A loader. Subclasses say how it converts and how it iterates.
 
     Attributes:
-        workloads: Names of the workloads that it can do.
         note: What is not like the others: how it shuffles, what form it delivers.
     """
 
-    workloads: Sequence[str] = tuple(WORKLOADS)
     note: str = ""
 
     def convert(self, workload: Workload, parquet: Path, folder: Path) -> None:
@@ -96,7 +113,9 @@ class Measurement:
         start = time.perf_counter()
         epochs = load()
         iterator = iter(epochs(0))
-        batch = next(iterator)
+        batch = next(iterator, None)
+        if batch is None:
+            raise RuntimeError(f"an epoch of {self.rows} rows ended without a batch")
         self.figures["first_batch_s"] = time.perf_counter() - start
         return epochs, iterator, batch
 
@@ -129,26 +148,32 @@ class Measurement:
     def later_epochs(self, epochs: Epochs, seconds: float, first: int = 1) -> None:
         """Epochs from number `first` on, until `seconds` are measured.
 
-        The rate is that between the first and the last batch of each epoch; the other one includes their starts.
+        The rate is that between the first and the last batch of each epoch; the other one includes their starts. Epochs
+        that end without having delivered as many rows as there are count as short.
         """
-        rows = steady_rows = 0
+        rows = steady_rows = short = 0
         steady = 0.0
         number = first
         begin = time.perf_counter()
         while steady < seconds and (number == first or time.perf_counter() - begin < 3 * seconds):
             iterator = iter(epochs(number))
-            rows += self._size(next(iterator))
+            epoch_rows = first_rows = 0
             start = now = time.perf_counter()
             for batch in iterator:
-                count = self._size(batch)
-                rows += count
-                steady_rows += count
+                epoch_rows += self._size(batch)
                 now = time.perf_counter()
-                if steady + now - start >= seconds:
+                if first_rows == 0:
+                    first_rows, start = epoch_rows, now
+                elif steady + now - start >= seconds:
                     break
+            else:
+                short += epoch_rows != self.rows
+            rows += epoch_rows
+            steady_rows += epoch_rows - first_rows
             steady += now - start
             number += 1
         whole = time.perf_counter() - begin
+        self.figures["short_epochs"] = short
         self._rate(steady_rows / max(steady, 1e-9), rows / whole, steady, rows)
 
     def cold_epoch(self, iterator: Iterator[Any], batch: Any, seconds: float) -> None:
@@ -207,6 +232,16 @@ def _run(subject: Subject, workload: Workload, arguments: argparse.Namespace) ->
     return {**measurement.figures, "imported_anonymous": imported.anonymous, "imported_peak": imported.peak}
 
 
+def _use_package(checkout: Path) -> None:
+    """Let `import fastshard` find that of a checkout, also where another one is installed in editable form."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
+    sys.path.insert(0, str(checkout.resolve()))
+    import fastshard
+
+    if not Path(fastshard.__file__).is_relative_to(checkout.resolve()):
+        raise RuntimeError(f"{checkout} has no fastshard package: {fastshard.__file__} was imported")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -224,12 +259,15 @@ def main() -> None:
         "--check-seconds", type=float, default=0, help="how long to go on for the first epoch's rows"
     )
     parser.add_argument("--cold", action="store_true", help="measure the first epoch and check nothing")
+    parser.add_argument("--package", type=Path, help="a built checkout whose fastshard is measured")
     arguments = parser.parse_args()
+    if arguments.package is not None:
+        _use_package(arguments.package)
     workload = WORKLOADS[arguments.workload]
     arguments.batch_size = arguments.batch_size or workload.batch_size
     arguments.rows = arguments.rows or workload.rows
 
-    subject: Subject = importlib.import_module(SUBJECTS[arguments.name][0]).subject(arguments.name)
+    subject: Subject = importlib.import_module(SUBJECTS[arguments.name].module).subject(arguments.name)
     if arguments.action == "convert":
         start = time.perf_counter()
         subject.convert(workload, arguments.parquet, arguments.folder)
@@ -237,7 +275,6 @@ def main() -> None:
     else:
         result = _run(subject, workload, arguments)
     print("RESULT " + json.dumps(result), flush=True)
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["collate", "column", "row_batches", "rows_of"]
+__all__ = ["arrow_columns", "as_it_is", "collate", "column", "row_batches", "rows_of"]
 
 
 def row_batches(parquet: Path, rows: int = 1000) -> Iterator[list[dict[str, Any]]]:
@@ -53,6 +53,31 @@ def collate(samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         else:
             batch[name] = torch.as_tensor(np.asarray(values))
     return batch
+
+
+def as_it_is(batch: Any) -> Any:
+    """For `collate_fn`: torch's default looks at every str and bytes of a finished batch."""
+    return batch
+
+
+def arrow_columns(table: pa.Table) -> dict[str, Any]:
+    """A table as tensors, lists of str and bytes, and (values, offsets) for lists."""
+    return {name: _arrow_column(table.column(name).combine_chunks()) for name in table.column_names}
+
+
+def _arrow_column(array: Any) -> Any:
+    import torch
+
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if pa.types.is_fixed_size_list(array.type):
+        return torch.from_numpy(array.flatten().to_numpy().copy()).view(len(array), array.type.list_size)
+    if pa.types.is_list(array.type):
+        offsets = array.offsets.to_numpy().astype(np.int64)
+        values = array.values.to_numpy()[offsets[0] : offsets[-1]].copy()
+        return torch.from_numpy(values), torch.from_numpy(offsets - offsets[0])
+    if pa.types.is_primitive(array.type):
+        return torch.from_numpy(array.to_numpy().copy())
+    return array.to_pylist()
 
 
 def column(value: Any) -> Any:

@@ -42,7 +42,6 @@ class Rows:
 
 
 class Ffcv(Subject):
-    workloads = ("w1", "w2", "w3")  # no text, no lists of varying length
     note = "threads (one where 0 workers are asked for); binary comes as zero-padded arrays"
 
     def convert(self, workload: Workload, parquet: Path, folder: Path) -> None:

@@ -10,10 +10,9 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.peers._rows import column
+from benchmarks.peers._rows import arrow_columns, as_it_is, column
 from benchmarks.peers.memmap import BatchIds
 from benchmarks.subject import Subject
 from benchmarks.workloads import Workload
@@ -30,20 +29,7 @@ class Taken(Dataset[dict[str, Any]]):
         if self._opened is None:
             self._opened = lance.dataset(self._folder)
         table = self._opened.take(pa.array(ids))
-        return {name: _column(table.column(name).combine_chunks()) for name in table.column_names}
-
-
-def _column(array: Any) -> Any:
-    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    if pa.types.is_fixed_size_list(array.type):
-        return torch.from_numpy(array.flatten().to_numpy().copy()).view(len(array), array.type.list_size)
-    if pa.types.is_list(array.type):
-        offsets = array.offsets.to_numpy().astype(np.int64)
-        values = array.values.to_numpy()[offsets[0] : offsets[-1]].copy()
-        return torch.from_numpy(values), torch.from_numpy(offsets - offsets[0])
-    if pa.types.is_primitive(array.type):
-        return torch.from_numpy(array.to_numpy().copy())
-    return array.to_pylist()
+        return arrow_columns(table)
 
 
 class Lance(Subject):
@@ -60,7 +46,9 @@ class Lance(Subject):
         dataset = Taken(folder)
         sampler = BatchIds(lance.dataset(str(folder)).count_rows(), batch_size)
         options = {"multiprocessing_context": "spawn", "persistent_workers": True} if workers else {}
-        loader = DataLoader(dataset, sampler=sampler, batch_size=None, num_workers=workers, **options)
+        loader = DataLoader(
+            dataset, sampler=sampler, batch_size=None, num_workers=workers, collate_fn=as_it_is, **options
+        )
 
         def epoch(number: int) -> Iterable[Any]:
             sampler.epoch = number

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from benchmarks.flat import FlatColumn, open_flat, write_flat
+from benchmarks.peers._rows import as_it_is, column
 from benchmarks.subject import Subject
 from benchmarks.workloads import Workload
 
@@ -80,7 +81,12 @@ class MemoryMap(Subject):
         dataset = MappedBatches(workload, folder)
         sampler = BatchIds(len(dataset), batch_size)
         loader = DataLoader(
-            dataset, sampler=sampler, batch_size=None, num_workers=workers, persistent_workers=workers > 0
+            dataset,
+            sampler=sampler,
+            batch_size=None,
+            num_workers=workers,
+            collate_fn=as_it_is,
+            persistent_workers=workers > 0,
         )
 
         def epoch(number: int) -> Iterable[Any]:
@@ -90,7 +96,7 @@ class MemoryMap(Subject):
         return epoch
 
     def columns(self, workload: Workload, batch: Any) -> dict[str, Any]:
-        return dict(batch)
+        return {name: column(value) for name, value in batch.items()}
 
     def size(self, workload: Workload, batch: Any) -> int:
         return len(batch["tokens" if workload.name == "w2" else "id" if workload.name == "w4" else "y"])

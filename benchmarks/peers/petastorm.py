@@ -16,8 +16,7 @@ from benchmarks.workloads import Workload
 
 
 class Petastorm(Subject):
-    workloads = ("w1", "w2")  # its torch loaders take numbers alone
-    note = "shuffles row groups and a queue of 100,000 rows; threads (one where 0 workers are asked for)"
+    note = "shuffles row groups and a queue of 100,000 rows; threads as workers"
 
     def convert(self, workload: Workload, parquet: Path, folder: Path) -> None:
         folder.mkdir(parents=True)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import webdataset as wds
 
-from benchmarks.peers._rows import collate, column, row_batches
+from benchmarks.peers._rows import as_it_is, collate, column, row_batches
 from benchmarks.subject import Subject
 from benchmarks.workloads import Workload
 
@@ -73,7 +73,9 @@ class WebDataset(Subject):
             .to_tuple(*names.values())
             .batched(batch_size, collation_fn=batch_of)
         )
-        loader = wds.WebLoader(dataset, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
+        loader = wds.WebLoader(
+            dataset, batch_size=None, num_workers=workers, collate_fn=as_it_is, persistent_workers=workers > 0
+        )
         return lambda number: loader
 
     def columns(self, workload: Workload, batch: Any) -> dict[str, Any]:
