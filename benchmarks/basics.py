@@ -158,15 +158,20 @@ def samples(context: Context) -> Iterator[Bar]:
     for i in range(0, len(reader), 100):
         _ = reader[i]
 
-    def run(ids: list[int]) -> float:
-        start = time.perf_counter()
-        for i in ids:
-            reader[i]
-        return count / (time.perf_counter() - start)
+    processor: dict[str, float] = {}
 
-    figures = alternate({name: (lambda ids=ids: run(ids)) for name, ids in orders.items()}, context.rounds)
+    def run(name: str) -> float:
+        used = time.thread_time()
+        start = time.perf_counter()
+        for i in orders[name]:
+            reader[i]
+        seconds = time.perf_counter() - start
+        processor[name] = max(processor.get(name, 0), count / (time.thread_time() - used))
+        return count / seconds
+
+    figures = alternate({name: (lambda name=name: run(name)) for name in orders}, context.rounds)
     for name, rates in figures.items():
-        spread = f"{min(rates) / 1e6:.2f} to {max(rates) / 1e6:.2f}"
+        spread = f"{min(rates) / 1e6:.2f} to {max(rates) / 1e6:.2f}; {processor[name] / 1e6:.2f} by CPU time"
         yield Bar(f"reader[i] {name}, million samples/s", median(rates) / 1e6, 1.0, True, spread)
 
 

@@ -77,9 +77,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], default=list(GROUPS), metavar="GROUP")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; all by default")
     parser.add_argument("--envs", type=Path, default=default_folder(), help="folder of the environments")
     arguments = parser.parse_args()
+    if unknown := set(arguments.groups) - set(GROUPS):
+        parser.error(f"there is no group {min(unknown)!r}; there are {', '.join(GROUPS)}")
     for group in arguments.groups or GROUPS:
         print(interpreter(group, arguments.envs))
 

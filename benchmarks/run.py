@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import inspect
 import json
 import os
 import platform
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fastshard as fs
 from benchmarks.envs import default_folder, interpreter, versions
 from benchmarks.measure import TreeMemory, drop_cache, folder_bytes, warm_cache
 from benchmarks.subject import SUBJECTS
@@ -287,15 +289,8 @@ def describe(figures: dict[str, Any]) -> str:
 
 def available(names: Sequence[str]) -> list[str]:
     """Those of the subjects that this version of fastshard has."""
-    import fastshard as fs
-
-    needs = {
-        "fastshard": "ShardLoader",
-        "fastshard-views": "ShardLoader",
-        "fastshard-dataset": "ShardDataset",
-    }
-    there = set(fs.__all__)
-    return [name for name in names if needs.get(name, "open") in there]
+    loader = inspect.signature(fs.ShardLoader).parameters
+    return [name for name in names if name != "fastshard-views" or "binary" in loader]
 
 
 def main() -> int:
@@ -350,6 +345,11 @@ def main() -> int:
         results.content["versions"] = {
             group: versions(interpreter(group, options.envs))
             for group in {SUBJECTS[name].group for name in subjects}
+        }
+        results.content["options"] = {
+            "scale": options.scale,
+            "seconds": options.seconds,
+            "slow_seconds": options.slow_seconds,
         }
         failed = False
         for name in arguments.workloads:
