@@ -33,8 +33,8 @@ class SteppedTask:
         return self.task.bytes
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        if self.steps.changes_nothing:
-            return self.task.batches()
+        if self.steps.only_selects:
+            return map(self.steps.select, self.task.batches())
         return (selected.batch for selected in self.selected())
 
     def selected(self) -> Iterator[Selected]:

@@ -71,9 +71,13 @@ class Steps:
         return replace(self, schema=schema)
 
     @property
-    def changes_nothing(self) -> bool:
-        changes = self.condition is not None or self.casts or self.tensors or self.transform is not None
-        return not changes and self.reads == self.columns
+    def only_selects(self) -> bool:
+        """Whether all rows stay as they are, but for columns that go."""
+        return self.condition is None and not self.casts and not self.tensors and self.transform is None
+
+    def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that stay; not every source can read only those."""
+        return batch if batch.schema.names == list(self.columns) else batch.select(list(self.columns))
 
     @property
     def provenance(self) -> dict[str, Any]:

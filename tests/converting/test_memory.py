@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,71 @@ def test_whatever_holds_rows_is_a_source(convert: Convert, kind: str) -> None:
     found = convert(make(), filter=pc.field("a") > 9, transform=lambda batch: batch.select(["a"]))
     assert (found.num_rows, found.schema.names) == (0, ["a"])
     gc.collect()
+
+
+@pytest.mark.parametrize("kind", [*SOURCES, "reader of a data set", "view", "concat", "source"])
+def test_each_step_by_itself_works_on_whatever_holds_rows(
+    convert: Convert, tmp_path: Path, kind: str
+) -> None:
+    make = SOURCES.get(kind) or OURS[kind](tmp_path)
+    rows = TABLE.to_pylist()
+    for columns in (["c"], ["b", "a"], ["c", "b", "a"], ["a", "b", "c"]):
+        found = convert(make(), columns=columns)
+        assert found.schema.names == columns
+        assert found.to_pylist() == TABLE.select(columns).to_pylist()
+        shuffled = convert(make(), columns=columns, shuffle_seed=1)
+        assert shuffled.schema.names == columns
+        assert sorted(map(repr, shuffled.to_pylist())) == sorted(map(repr, TABLE.select(columns).to_pylist()))
+    assert convert(make(), filter=pc.field("b") != "z").to_pylist() == [rows[0], rows[3]]
+    assert convert(make(), filter=pc.field("b") != "z", columns=["c"])["c"].to_pylist() == [[1.0], [2.0, 3.0]]
+    assert convert(make(), cast={"a": "float32"}).schema.field("a").type == pa.float32()
+    assert convert(make(), cast={"float64": "float32"})["c"].to_pylist() == TABLE["c"].to_pylist()
+    one = convert(make(), filter=pc.field("a") == 4, tensors={"c": ("float32", (2,))}, columns=["c"])
+    assert one.schema.field("c").type == pa.fixed_shape_tensor(pa.float32(), [2])
+    assert one["c"].combine_chunks().to_numpy_ndarray().tolist() == [[2.0, 3.0]]
+    doubled = convert(
+        make(), columns=["a"], transform=lambda batch: pa.record_batch({"d": pc.add(batch["a"], batch["a"])})
+    )
+    assert doubled.to_pydict() == {"d": [2, 4, 6, 8]}
+    for wrong in ({"columns": ["no"]}, {"filter": pc.field("no") > 1}, {"cast": {"no": "int8"}}):
+        with pytest.raises(fs.errors.InvalidError, match="no"):
+            convert(make(), **wrong)
+    gc.collect()
+
+
+def _data_set(folder: Path) -> Path:
+    fs.write(TABLE, folder / "data", block_bytes=16)
+    return folder / "data"
+
+
+def _concat(folder: Path) -> Callable[[], Any]:
+    fs.write(TABLE.slice(0, 1), folder / "first")
+    fs.write(TABLE.slice(1), folder / "second")
+    return lambda: fs.concat([folder / "first", folder / "second"])
+
+
+class _Task:
+    rows = None
+    bytes = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return batches()
+
+
+class _Source:
+    schema = TABLE.schema
+    provenance: dict[str, Any] = {}  # noqa: RUF012
+
+    def tasks(self, shard_bytes: int) -> list[_Task]:
+        return [_Task()]
+
+
+OURS: dict[str, Callable[[Path], Callable[[], Any]]] = {
+    "reader of a data set": lambda folder: partial(fs.open, _data_set(folder)),
+    "view": lambda folder: partial(fs.open(_data_set(folder)).select, [0, 1, 2, 3]),
+    "concat": _concat,
+    "source": lambda folder: _Source,
+}
 
 
 def test_workers_do_not_matter(convert: Convert) -> None:
