@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import os
 import re
@@ -30,6 +31,7 @@ INDEX_NAME = "index.json"
 _INT64_MAX = 2**63 - 1
 _LARGEST_INDEX = 1 << 30
 _UNITS_MAX = 1 << 22
+_NO_CHECKSUM = "0" * 32  # what its digits count as
 _HASH = re.compile(r"[0-9a-f]{32}")
 _T = TypeVar("_T")
 _Bytes: TypeAlias = bytes  # `bytes` is a field below
@@ -136,8 +138,15 @@ class DatasetIndex:
             "provenance": dict(self.provenance),
             "metadata": dict(self.metadata),
             "previous": list(self.previous),
+            "checksum": _NO_CHECKSUM,
         }
-        return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+        data = (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+        head, tail = data.rsplit(_NO_CHECKSUM.encode(), 1)
+        return head + _checksum(data).encode() + tail
+
+
+def _checksum(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _file_json(ref: FileRef) -> dict[str, Any]:
@@ -208,7 +217,15 @@ def parse_index(data: bytes, where: str = INDEX_NAME) -> DatasetIndex:
         raise UnsupportedError(
             f"{where}: format version {version}, and this fastshard reads up to {FORMAT_VERSION}; upgrade fastshard"
         )
-    return _read_members(reader, version)
+    index = _read_members(reader, version)
+    if "checksum" in reader.document:  # last, so that a member that is wrong by itself is named
+        said = reader.hash("checksum").encode()
+        if data.count(said) != 1 or _checksum(data.replace(said, _NO_CHECKSUM.encode())).encode() != said:
+            raise reader.fault(
+                "the file was changed: its bytes do not have the checksum that it gives; restore it, or write the data "
+                'set again (an index that was edited on purpose has no member "checksum")'
+            )
+    return index
 
 
 def _read_members(reader: _Members, version: int) -> DatasetIndex:

@@ -366,6 +366,12 @@ def _open_core(root: str, options: ReadOptions) -> tuple[DatasetIndex, Any, bool
             raise NotFoundError(f"{root}: {error}; restore the file, or convert the source again") from None
         except CorruptError as error:
             raise _located(root, error) from None
+        names = [field["name"] for field in core.fields]
+        if names != [field.name for field in index.schema]:
+            raise CorruptError(
+                f'{root}: index.json: members "schema" and "schema_ipc" name different columns, {names} the latter; '
+                "restore the file, or convert the source again"
+            )
         if core.fingerprint().hex() != index.fingerprint:
             raise CorruptError(
                 f"{root}: the fingerprint of the shard table is not what index.json says; "

@@ -231,6 +231,7 @@ def test_a_hostile_previous_removes_nothing_else(tmp_path: Path) -> None:
     (path / "mine").write_text("x")
     document = json.loads((path / "index.json").read_text())
     document["previous"] = ["mine", ".fastshard.lock", "index.json", *named(path)]
+    del document["checksum"]  # whoever means harm can make it, too
     (path / "index.json").write_text(json.dumps(document))
     write(path, 2, mode="append")
     assert values(path) == [1, 2]

@@ -25,6 +25,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("index") / "data"
     fs.write([{"x": i, "s": "é" * i} for i in range(5)], path, metadata={"note": "☃", "n": [1, None]})
     loaded: dict[str, Any] = json.loads((path / "index.json").read_text())
+    del loaded["checksum"]  # of bytes that the tests change
     return loaded
 
 
@@ -47,6 +48,48 @@ def test_it_is_read_without_pyarrow_and_numpy(tmp_path: Path) -> None:
         "assert index.rows == 1; assert not {'pyarrow', 'numpy', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x20, 0x80])
+def test_any_flipped_byte_is_seen(tmp_path: Path, mask: int) -> None:
+    fs.write([{"x": 1}], tmp_path / "a", metadata={"note": "free text"})
+    data = (tmp_path / "a" / "index.json").read_bytes()
+    good = parse_index(data)
+    unseen = []
+    for at in range(len(data)):
+        flipped = data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
+        try:
+            index = parse_index(flipped)
+        except (CorruptError, UnsupportedError):
+            continue
+        assert index == good, at
+        unseen.append(at)
+    # Only what makes another word of "checksum" takes its member away; all others still are what they were.
+    name = data.index(b'"checksum"')
+    assert all(name < at < name + len('"checksum"') - 1 for at in unseen)
+
+
+def test_a_changed_file_names_its_checksum_and_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    fs.write([{"x": 1}], path, metadata={"note": "free text"})
+    data = (path / "index.json").read_bytes()
+    (path / "index.json").write_bytes(data.replace(b"free text", b"tree fext"))
+    with pytest.raises(CorruptError, match=r"a/index\.json: .*changed.*checksum.*restore it"):
+        fs.open(path)
+    document = json.loads(data.replace(b"free text", b"my own text"))
+    del document["checksum"]  # edited on purpose
+    (path / "index.json").write_text(json.dumps(document))
+    assert fs.open(path).index.metadata == {"note": "my own text"}
+
+
+def test_the_readable_schema_and_the_one_that_counts_name_the_same_columns(tmp_path: Path) -> None:
+    fs.write([{"x": 1}], tmp_path / "a")
+    fs.write([{"y": 1}], tmp_path / "b")
+    document, other = (json.loads((tmp_path / name / "index.json").read_text()) for name in "ab")
+    del document["checksum"]
+    (tmp_path / "a" / "index.json").write_text(json.dumps({**document, "schema_ipc": other["schema_ipc"]}))
+    with pytest.raises(CorruptError, match=r"index\.json: .*\['y'\]"):
+        fs.open(tmp_path / "a")
 
 
 def test_members_that_nobody_knows_are_ignored(document: dict[str, Any]) -> None:
