@@ -96,11 +96,11 @@ Outline parse_file(const ByteSource& file) {
   }
   const std::optional<FlatTable> schema = footer.table(1);
   if (!schema) fail(Fault::kSchemaMissing, "the footer has no schema");
-  if (footer.vector(2, kBlockStruct).size() != 0) refuse_dictionaries();
 
   Outline outline;
   outline.kind = FileKind::kFile;
-  outline.schema = parse_schema(*schema);
+  outline.schema = parse_schema(*schema);  // names the column that is dictionary-encoded
+  if (footer.vector(2, kBlockStruct).size() != 0) refuse_dictionaries();
   outline.schema_message = metadata_at(file, kLeadBytes, footer_begin);
   const Message first = schema_message(outline.schema_message, kLeadBytes);
   compare_schemas(parse_schema(message_header(first.flatbuffer, MessageKind::kSchema)), outline.schema);
