@@ -124,6 +124,8 @@ class SplitStep(Step):
     name: str = ""
 
     def __post_init__(self) -> None:
+        if isinstance(self.seed, np.integer):
+            object.__setattr__(self, "seed", int(self.seed))  # it ends up in recipes
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 1 << 64:
             raise InvalidError(f"seed is an integer from 0 to 2^64 - 1, not {self.seed!r}")
         if self.by is not None and not isinstance(self.by, str):
@@ -326,6 +328,8 @@ class IdsStep(Step):
 
     def __str__(self) -> str:
         count = self.selection.size
+        if count == 0:
+            return "select=:0"
         if count > 8:
             return f"select=({count} ids)"
         return "select=" + ",".join(map(str, self.selection.fill(0, count).tolist()))

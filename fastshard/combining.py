@@ -24,7 +24,7 @@ from fastshard.source import Data, Geometry, Reading, Recipe, recipe_of
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Concat", "Parts", "aligned", "concat"]
+__all__ = ["Concat", "Parts", "aligned", "concat", "nullable_as_any", "total_stats"]
 
 
 def concat(
@@ -116,6 +116,14 @@ def _kind(field: pyarrow.Field) -> tuple[Any, bytes | None]:
     return field.type, (field.metadata or {}).get(b"ARROW:extension:name")
 
 
+def nullable_as_any(schema: pyarrow.Schema, parts: Sequence[SampleSequence]) -> pyarrow.Schema:
+    """The schema with a field nullable where that of any part is."""
+    for place, field in enumerate(schema):
+        if any(part.full_schema.field(field.name).nullable for part in parts):
+            schema = schema.set(place, field.with_nullable(True))
+    return schema
+
+
 class Parts:
     """Where each of several data sets begins among the places of all."""
 
@@ -182,9 +190,21 @@ class Concat(SampleSequence):
     @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits that name the samples, from the fingerprints of the parts."""
-        return _core.xxh3_128(
-            b"concat" + bytes.fromhex("".join(part.fingerprint for part in self.parts))
-        ).hex()
+        return _fingerprint([part.fingerprint for part in self.parts])
+
+    def fingerprint_of(self, shards: int) -> str | None:
+        """The fingerprint of the first `shards` shards: of some parts, and of the beginning of one."""
+        names: list[str] = []
+        for part in self.parts:
+            if part.shards > shards:
+                begun = part.fingerprint_of(shards) if shards else ""
+                if begun is None:
+                    return None
+                names += [begun] if begun else []
+                break
+            names.append(part.fingerprint)
+            shards -= part.shards
+        return _fingerprint(names)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -194,7 +214,7 @@ class Concat(SampleSequence):
     @property
     def schema(self) -> pyarrow.Schema:
         """The Arrow schema of the columns that are read: the first part's, with nulls where any has them."""
-        return self._nullable(self.parts[0].schema)
+        return nullable_as_any(self.parts[0].schema, self.parts)
 
     @cached_property
     def full_schema(self) -> pyarrow.Schema:
@@ -208,13 +228,7 @@ class Concat(SampleSequence):
             if all(field.name in schema.names for schema in schemas)
             and all(_kind(schema.field(field.name)) == _kind(field) for schema in schemas)
         ]
-        return self._nullable(pa.schema(fields, metadata=schemas[0].metadata))
-
-    def _nullable(self, schema: pyarrow.Schema) -> pyarrow.Schema:
-        for place, field in enumerate(schema):
-            if any(part.full_schema.field(field.name).nullable for part in self.parts):
-                schema = schema.set(place, field.with_nullable(True))
-        return schema
+        return nullable_as_any(pa.schema(fields, metadata=schemas[0].metadata), self.parts)
 
     @property
     def statistics(self) -> Mapping[str, ColumnStats]:
@@ -351,6 +365,10 @@ class Concat(SampleSequence):
 
     def __repr__(self) -> str:
         return f"Concat({self.recipe.where}, {self.rows} samples, columns {', '.join(self.columns)})"
+
+
+def _fingerprint(parts: Sequence[str]) -> str:
+    return _core.xxh3_128(b"concat" + bytes.fromhex("".join(parts))).hex()
 
 
 def _unpickle(recipe: Recipe) -> Data:

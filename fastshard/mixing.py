@@ -18,7 +18,7 @@ from fastshard import _core
 from fastshard._index import ColumnStats
 from fastshard._sequence import SampleSequence
 from fastshard.batch import Batch
-from fastshard.combining import Parts, aligned, total_stats
+from fastshard.combining import Parts, aligned, nullable_as_any, total_stats
 from fastshard.errors import InvalidError
 from fastshard.forms import FormOptions
 from fastshard.source import Data, Geometry, Order, OrderKey, Reading, Recipe, recipe_of
@@ -174,8 +174,8 @@ class Mix(Data):
 
     @property
     def schema(self) -> pyarrow.Schema:
-        """The Arrow schema of the columns that are read: that of the first part."""
-        return self.parts[0].schema
+        """The Arrow schema of the columns that are read: the first part's, with nulls where any has them."""
+        return nullable_as_any(self.parts[0].schema, self.parts)
 
     @cached_property
     def geometry(self) -> Geometry:

@@ -197,8 +197,17 @@ def check_order(
     raise StateError(
         f"{where}: the state belongs to other data: fingerprint {state.fingerprint} ({state.rows} samples in "
         f"{state.shards} shards{_made_of(samples[0])}) in the state, {here.fingerprint} ({here.rows} samples in "
-        f"{here.shards} shards{_made_of(samples[1])}) here; load it into the data set that it was saved from"
+        f"{here.shards} shards{_made_of(samples[1])}) here; {_advice(*samples)}"
     )
+
+
+def _advice(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    if "view" in then and then["view"] == now.get("view"):
+        return (
+            "the same steps select other samples from these data; of data that grow, a filter and a split with by= keep "
+            "the old samples, a split without by= does not"
+        )
+    return "load it into the data set that it was saved from"
 
 
 def _made_of(samples: Mapping[str, Any]) -> str:

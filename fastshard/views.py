@@ -83,7 +83,7 @@ class View(SampleSequence):
     @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits that name its samples: of the data set's fingerprint and the digest."""
-        return _core.xxh3_128(b"view" + bytes.fromhex(self.root.fingerprint + self.digest)).hex()
+        return _fingerprint(self.root.fingerprint, self.digest)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -137,6 +137,14 @@ class View(SampleSequence):
             "view_of": self.root.fingerprint,
             "digest": self.digest,
         }
+
+    def fingerprint_of(self, shards: int) -> str | None:
+        """The fingerprint of its samples in the first `shards` shards."""
+        root = self.root.fingerprint_of(shards)
+        if root is None:
+            return None
+        rows = int(self.root.geometry.shard_rows[:shards].sum())
+        return _fingerprint(root, self.selection.clip(0, rows).digest().hex())
 
     def gather(self, places: npt.NDArray[np.int64]) -> Batch:
         """The samples `places`, counted in the view and each at least 0, as a batch of NumPy arrays."""
@@ -205,6 +213,10 @@ class View(SampleSequence):
     def __repr__(self) -> str:
         count = f"{self.rows} of {self.root.rows} samples"
         return f"View({self.recipe.where!r}, {count}, columns {', '.join(self.columns)})"
+
+
+def _fingerprint(root: str, digest: str) -> str:
+    return _core.xxh3_128(b"view" + bytes.fromhex(root + digest)).hex()
 
 
 def _unpickle(recipe: ViewRecipe) -> Data:

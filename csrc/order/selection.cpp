@@ -468,6 +468,8 @@ void SelectionBuilder::add(std::span<const uint64_t> ids) {
   }
 }
 
-Selection SelectionBuilder::finish() && { return Selection::of_words(std::move(words_), universe_); }
+Selection SelectionBuilder::finish() && {
+  return Selection::of_words(std::exchange(words_, {}), std::exchange(universe_, 0));
+}
 
 }  // namespace fastshard::order

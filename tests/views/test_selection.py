@@ -152,3 +152,12 @@ def test_hashes_of_pieces() -> None:
     for wrong in ([0, 9], [3, 2], [-1, 2]):
         with pytest.raises(InvalidError):
             _core.xxh3_64_each(data, np.array(wrong))
+
+
+def test_a_builder_that_has_finished_is_empty() -> None:
+    builder = _core.SelectionBuilder(200)
+    builder.add([150])
+    assert builder.finish().size == 1
+    with pytest.raises(InvalidError, match="outside a data set of 0 samples"):
+        builder.add([150])
+    assert builder.finish().size == 0

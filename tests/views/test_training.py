@@ -163,16 +163,6 @@ def test_a_damaged_state_is_refused(path: str, samples: Any) -> None:
         loader.load_state_dict(state)
 
 
-def test_a_view_of_grown_data_does_not_take_an_old_state(make: Callable[..., str], tmp_path: Path) -> None:
-    where = make([100], path=tmp_path / "grows")
-    loader = fs.ShardLoader(f"{where}?split=train", batch_size=4, **READ)
-    next(iter(loader))
-    state = loader.state_dict()
-    make([20], first=100, path=Path(where))
-    with pytest.raises(StateError, match="belongs to other data"):
-        fs.ShardLoader(f"{where}?split=train", batch_size=4, **READ).load_state_dict(state, allow_growth=True)
-
-
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 @pytest.mark.unsanitized
 def test_workers_read_a_view(path: str, context: str) -> None:
