@@ -204,7 +204,7 @@ def check_order(
 def _advice(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     if "view" in then and then["view"] == now.get("view"):
         return (
-            "the same steps select other samples from these data; of data that grow, a filter and a split with by= keep "
+            "the same steps select other samples from these data; as data grow, a filter and a split with by= keep "
             "the old samples, a split without by= does not"
         )
     return "load it into the data set that it was saved from"
