@@ -114,22 +114,27 @@ class EpochPlan:
         self.size = self._key.size
         self.lanes = self._key.lanes
         self.batch_size = options.step_size
+        self._topology = topology
+        self._options = options
         try:
-            self._partition = _core.Partition(
-                size=self.size,
-                start=min(start.position, self.size),
-                lanes=self.lanes,
-                batch_size=self.batch_size,
-                world_size=topology.world_size,
-                rank=topology.rank,
-                replication=options.replication,
-                tail=options.tail,
-            )
+            self._partition = self._partition_of(topology.rank)
         except InvalidError as error:
             raise InvalidError(f"{where}: {error}") from None
         self.num_batches: int = self._partition.num_batches
         self.num_samples: int = self._partition.num_samples
         self._steps: int = self._partition.num_steps
+
+    def _partition_of(self, rank: int) -> _core.Partition:
+        return _core.Partition(
+            size=self.size,
+            start=min(self.start.position, self.size),
+            lanes=self.lanes,
+            batch_size=self.batch_size,
+            world_size=self._topology.world_size,
+            rank=rank,
+            replication=self._options.replication,
+            tail=self._options.tail,
+        )
 
     @cached_property
     def _order(self) -> Order:
@@ -141,8 +146,51 @@ class EpochPlan:
 
     def batch(self, index: int) -> PlannedBatch:
         """Batch `index` of this rank, 0 to num_batches - 1."""
-        positions, is_repeat = self._partition.batch(index)
+        positions, is_repeat = self._positions(index)
         return PlannedBatch(positions, self._order.ids(positions), is_repeat)
+
+    def _positions(self, index: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_] | None]:
+        if self.deals_last_anew and index == self.num_batches - 1:
+            return self._joined_last
+        return self._partition.batch(index)
+
+    # The last batches of all ranks, joined (docs/order.md, section 7)
+
+    @property
+    def remainder(self) -> int:
+        """Of the last batches of all ranks, joined in the order of ranks: how many samples come before the repeats.
+
+        0 if there are no repeats; -1 if others come after them, too.
+        """
+        left = self.size - min(self.start.position, self.size)
+        samples = left - (self._steps - 1) * self._partition.global_batch_size
+        if self._options.replication > 1:
+            return -1
+        if self._repeats == 0:
+            return 0
+        return samples if self._repeats == 1 or self.deals_last_anew else -1
+
+    @property
+    def deals_last_anew(self) -> bool:
+        """Whether the last batch is another than the partition's, so that the repeats of all ranks come last."""
+        return self._topology.joined and self._repeats > 1 and self._options.replication == 1
+
+    @property
+    def _repeats(self) -> int:
+        """Repeats of all ranks together."""
+        if self._options.tail != "pad":
+            return 0
+        groups = self._topology.world_size // self._options.replication
+        return (min(self.start.position, self.size) - self.size) % groups
+
+    @cached_property
+    def _joined_last(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+        ranks = range(self._topology.world_size)
+        parts = [self._partition_of(rank).batch(self.num_batches - 1) for rank in ranks]
+        positions = np.concatenate([part for part, _ in parts])
+        repeat = np.concatenate([np.zeros(len(part), np.bool_) if r is None else r for part, r in parts])
+        mine = np.argsort(repeat, kind="stable").reshape(len(ranks), -1)[self._topology.rank]
+        return positions[mine], repeat[mine]
 
     def place_at(self, position: int) -> int:
         """The place of the sample at a position of the epoch."""
@@ -155,7 +203,7 @@ class EpochPlan:
 
     def batches(self, indices: Sequence[int]) -> PlannedBatch:
         """Several batches of this rank, at least one, joined to one."""
-        parts = [self._partition.batch(index) for index in indices]
+        parts = [self._positions(index) for index in indices]
         positions = np.concatenate([part for part, _ in parts])
         repeat: npt.NDArray[np.bool_] | None = None
         if any(part is not None for _, part in parts):

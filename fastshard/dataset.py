@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from torch.utils.data import IterableDataset
 
-from fastshard import distributed
+from fastshard import _accelerate, distributed
 from fastshard._epochs import EpochCounter, Member, Start, set_epoch
 from fastshard._gather import Reading
 from fastshard._iteration import Progress, Transform, batches, samples
@@ -149,6 +149,7 @@ class ShardDataset(IterableDataset[Any]):
         self._transform = transform
         self._epochs = EpochCounter()
         self._carried: tuple[int, int] | None = None
+        self._of_loader = False
         self._forget()
 
     def _forget(self) -> None:
@@ -168,6 +169,8 @@ class ShardDataset(IterableDataset[Any]):
         if not spawning:
             del state["_epochs"]
         order = self._source.order
+        if spawning:
+            self._check_undivided()  # a worker that is spawned knows nothing of Accelerate
         state["_carried"] = (
             distributed.known(order.rank, order.world_size, carried=self._carried) if spawning else None
         )
@@ -228,6 +231,7 @@ class ShardDataset(IterableDataset[Any]):
             batch_size=batch_size or order.batch_size or 1, tail="drop" if drop_last else order.tail
         )
         told._batched = False
+        told._of_loader = True
         return told
 
     # Iterating
@@ -254,6 +258,7 @@ class ShardDataset(IterableDataset[Any]):
 
     def _begin(self, info: WorkerInfo | None) -> Progress:
         """Takes a start and plans from it."""
+        self._check_undivided()
         part: WorkerPart | None = None
         if info is None:
             topology, start = self._take()
@@ -266,6 +271,11 @@ class ShardDataset(IterableDataset[Any]):
             self._warn_of_order(info)
         self._progress = progress
         return progress
+
+    def _check_undivided(self) -> None:
+        """Raises `InvalidError` where Accelerate would divide once more what this data set divides."""
+        if self._source.order.rank is None:
+            _accelerate.check_undivided(repr(self), of_loader=self._of_loader)
 
     def _take(self) -> tuple[Topology, Start]:
         """Finds this process's place and takes the next start, which no other iteration gets."""

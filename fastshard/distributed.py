@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fastshard import _accelerate
 from fastshard.errors import InvalidError
 
 __all__ = [
@@ -44,12 +45,17 @@ class Topology:
     """A place in a run: process `rank` of `world_size`, and in it loader worker `worker` of `num_workers`.
 
     A process that reads its own data is worker 0 of 1.
+
+    Attributes:
+        rank, world_size, worker, num_workers: as above.
+        joined: batches of all ranks will be joined in the order of ranks, where repeats must come last.
     """
 
     rank: int = 0
     world_size: int = 1
     worker: int = 0
     num_workers: int = 1
+    joined: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:
@@ -128,7 +134,7 @@ def resolve(
         env = os.environ if environ is None else environ
         sources = (carried, _environment(env)) if info is not None else (_environment(env), carried)
         rank, world_size = _process_group() or sources[0] or sources[1] or (0, 1)
-    return Topology(rank, world_size, worker, num_workers)
+    return Topology(rank, world_size, worker, num_workers, joined=_accelerate.is_here())
 
 
 def known(

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastshard import _core
+from fastshard import _accelerate, _core
 from fastshard._bad_samples import BadSample, BadSamples
 from fastshard._engine import Engine, EngineName, choose_engine
 from fastshard._gather_stream import GatherStream
@@ -84,6 +84,8 @@ class ShardLoader:
     were never copied. What a batch holds depends on the data set, the seed and the epoch alone. Each iteration is the
     next epoch; `state_dict` counts what was delivered.
     """
+
+    _is_accelerate_prepared = True  # see `fastshard._accelerate`
 
     def __init__(
         self,
@@ -194,7 +196,7 @@ class ShardLoader:
         progress = Progress(plan, topology)
         self._progress = progress
         self._bad.begin(plan)
-        return self._delivered(progress)
+        return _accelerate.in_step(self._delivered(progress), plan.num_batches, plan.remainder)
 
     def _delivered(self, progress: Progress) -> Generator[Any, None, None]:
         """Hands out batches and counts them: what was made ahead does not count."""
@@ -205,6 +207,8 @@ class ShardLoader:
             batches = _pinned(batches)
         if self._options.device is not None:
             batches = _on_device(batches, self._options.device)
+        else:
+            batches = _accelerate.placed(batches)
         try:
             with closing(batches):
                 for batch in batches:
@@ -243,6 +247,8 @@ class ShardLoader:
                 index += 1
                 if isinstance(made, Batch):
                     batch = made
+                elif plan.deals_last_anew and index == plan.num_batches:
+                    batch = self._gather.batch_numpy(plan.batch(index - 1), epoch)
                 else:
                     columns, ids, positions, repeats = made
                     batch = finish(

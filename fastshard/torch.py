@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 import torch.utils.data
 
-from fastshard import distributed
+from fastshard import _accelerate, distributed
 from fastshard._epochs import Start
 from fastshard._iteration import Progress, Transform, batches, sample_lists
 from fastshard._shared import SharedCell
@@ -43,6 +43,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     """
 
     dataset: ShardDataset
+
+    # For Hugging Face Accelerate: it is prepared (`fastshard._accelerate`), and its state belongs in checkpoints.
+    _is_accelerate_prepared = True
+    use_stateful_dataloader = True
 
     def __init__(
         self,
@@ -141,7 +145,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if self.generator is None:
             assert self._inner.generator is not None
             self._inner.generator.manual_seed(_seed(topology.rank, start.epoch))
-        return _counted(progress, iter(self._inner))
+        delivered = _counted(progress, _accelerate.placed(iter(self._inner)))
+        return _accelerate.in_step(delivered, progress.plan.num_batches, progress.plan.remainder)
 
     def _make_inner(self) -> torch.utils.data.DataLoader[Any]:
         """The loader that runs the workers. Its items are whole batches, so it collates nothing by itself."""
@@ -218,7 +223,7 @@ class _Feed(torch.utils.data.IterableDataset[Any]):
         start, topology = self._next()
         info = distributed.worker_info()
         if info is not None:
-            topology = Topology(topology.rank, topology.world_size, info.worker, info.num_workers)
+            topology = replace(topology, worker=info.worker, num_workers=info.num_workers)
         progress = Progress(self.source.plan(start, topology), topology)
         return (sample_lists if self.samples else batches)(progress, self.source.gather(), self._transform)
 
@@ -231,7 +236,7 @@ class _Feed(torch.utils.data.IterableDataset[Any]):
         return self._begun
 
 
-def _counted(progress: Progress, inner: Iterator[Any]) -> Iterator[Any]:
+def _counted(progress: Progress, inner: Iterator[Any]) -> Generator[Any, None, None]:
     """Hands on what the workers deliver, and counts it."""
     try:
         for batch in inner:
