@@ -103,8 +103,11 @@ class DataGather:
 
         Raises:
             NullError: columns with nulls have none; all are named.
+            InvalidError: lists are longer than `pad=` gives them.
         """
         data.check_nulls()
+        if data.native is not None and data.native[1] is None:  # of views the index knows bounds alone
+            data.native[0].plan.check_lengths()
         self._data, self._add = data, dict(reading.add)
         self.max_rows = max(
             1,

@@ -134,7 +134,11 @@ class SampleSequence(Data):
             yield from self._samples(ids)
 
     def _column(self, name: str) -> Any:
-        column = name.removesuffix("__valid") if self._forms.null_masks and name not in self.columns else name
+        column = name
+        if name not in self.columns:  # one that stands beside a column
+            suffixes = (("__valid", self._forms.null_masks), ("__length", bool(self._forms.pad)))
+            for suffix, is_there in suffixes:
+                column = column.removesuffix(suffix) if is_there else column
         found = None
         if column in self.columns:
             only = self._delivering((column,), _only(self._forms, column))
@@ -289,6 +293,8 @@ def _only(forms: FormOptions, name: str) -> FormOptions:
         {**by_dtype, **keep(forms.cast)},
         keep(forms.fill_null),
         forms.null_masks,
+        forms.binary,
+        keep(forms.pad),
     )
 
 

@@ -24,6 +24,7 @@ class ColumnPlan:
         forms: One for each.
         native: The projection that `ShardSet.take` gathers for it.
         masks: Names of the columns that null_masks=True adds.
+        lengths: Names of the columns that pad= adds.
         simple_samples: What the core makes of one row is a sample as it is.
     """
 
@@ -43,7 +44,10 @@ class ColumnPlan:
         self._by_name: Mapping[str, ColumnForm] = {form.name: form for form in self.forms}
         self._stats = index.columns
         self._deliveries: tuple[Delivery, ...] = tuple(make_delivery(form, options) for form in self.forms)
-        self.native = core.projection(self.columns, tuple(form.native() for form in self.forms))
+        self.native = core.projection(
+            self.columns,
+            tuple(delivery.form.native(delivery.padding()) for delivery in self._deliveries),
+        )
         # Which arrays have a mask of elements is decided by the index, so that all batches are alike.
         self._masked = {
             i: self._nulls(form).child_null_count > 0
@@ -51,9 +55,12 @@ class ColumnPlan:
             if options.null_masks and form.kind in _MASKED and self._nulls(form) != _NO_NULLS
         }
         self.masks = tuple(f"{self.forms[i].name}__valid" for i in self._masked)
-        for name in self.masks:
-            if name in self._by_name:
-                raise InvalidError(f"null_masks=True would add a column {name!r}, which is there already")
+        self._padded = tuple(i for i, form in enumerate(self.forms) if form.kind == "padded")
+        self.lengths = tuple(f"{self.forms[i].name}__length" for i in self._padded)
+        for option, names in (("null_masks=True", self.masks), ("pad=", self.lengths)):
+            for name in names:
+                if name in self._by_name:
+                    raise InvalidError(f"{option} would add a column {name!r}, which is there already")
         self.simple_samples = not (options.fill_null or self._masked or any(map(_is_changed, self.forms)))
 
     def _nulls(self, form: ColumnForm) -> ColumnStats:
@@ -86,7 +93,7 @@ class ColumnPlan:
             delivery.form.name: delivery.batch(value)
             for delivery, value in zip(self._deliveries, gathered, strict=True)
         }
-        columns.update(self._mask_columns(gathered))
+        columns.update(self._added_columns(gathered))
         return Batch(columns, **attributes, forms=self._by_name)
 
     def samples(self, gathered: Sequence[Any], count: int) -> Iterator[dict[str, Any]]:
@@ -100,25 +107,46 @@ class ColumnPlan:
             delivery.form.name: delivery.rows(value)
             for delivery, value in zip(self._deliveries, gathered, strict=True)
         }
-        columns.update(self._mask_columns(gathered))
+        columns.update(self._added_columns(gathered))
         if not columns:
             return ({} for _ in range(count))
         names = tuple(columns)
         return (dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True))
 
-    def _mask_columns(self, gathered: Sequence[Any]) -> dict[str, Any]:
-        return {
+    def check_lengths(self) -> None:
+        """Raise `InvalidError` naming all columns with lists, by the index, longer than pad= gives them."""
+        long = []
+        for i in self._padded:
+            form, longest = self.forms[i], self._longest(self.forms[i])
+            if longest > form.shape[0] and not form.truncates:
+                long.append(f"{form.name!r} (up to {longest}, pad= says {form.shape[0]})")
+        if long:
+            raise InvalidError(
+                f"columns have lists that are too long for pad=: {', '.join(long)}; give a larger length, or cut them "
+                'with (length, value, "truncate")'
+            )
+
+    def _longest(self, form: ColumnForm) -> int:
+        stats = self._stats.get(form.name)
+        return 0 if stats is None or stats.max_length is None else stats.max_length
+
+    def _added_columns(self, gathered: Sequence[Any]) -> dict[str, Any]:
+        lengths = {
+            name: self._deliveries[i].lengths(gathered[i])
+            for name, i in zip(self.lengths, self._padded, strict=True)
+        }
+        return lengths | {
             name: self._deliveries[i].mask(gathered[i], elements)
             for name, (i, elements) in zip(self.masks, self._masked.items(), strict=True)
         }
 
 
-_MASKED = ("array", "ragged", "struct")
+_MASKED = ("array", "ragged", "padded", "struct")
 
 
 def _is_changed(form: ColumnForm) -> bool:
-    """Whether what is delivered is not what is stored, or nothing that NumPy has."""
-    changed = form.cast is not None or form.permutation is not None or form.bfloat16
+    """Whether what is delivered is not what is stored, or nothing that NumPy has, or more."""
+    changed = form.cast is not None or form.permutation is not None or form.bfloat16 or form.kind == "padded"
     return changed or any(map(_is_changed, form.children))
 
 

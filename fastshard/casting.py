@@ -76,8 +76,8 @@ def nan_of(form: ColumnForm) -> Any:
     return _BFLOAT16_NAN if form.delivers_bfloat16 else np.nan
 
 
-def fill_value(form: ColumnForm, value: Any) -> Any:
-    """`value` as the dtype in which a column is delivered.
+def fill_value(form: ColumnForm, value: Any, option: str = "fill_null") -> Any:
+    """`value` as the dtype in which a column is delivered. `option` says in messages where it is from.
 
     Raises:
         InvalidError: It is no number, or one that the dtype cannot hold.
@@ -93,5 +93,5 @@ def fill_value(form: ColumnForm, value: Any) -> Any:
     except (TypeError, ValueError, OverflowError):
         fits = False
     if not fits:
-        raise InvalidError(f"fill_null[{form.path!r}]: {value!r} is not a value of {form.delivered}")
+        raise InvalidError(f"{option}[{form.path!r}]: {value!r} is not a value of {form.delivered}")
     return to_bfloat16(filled.reshape(1))[0] if form.delivers_bfloat16 else filled

@@ -21,7 +21,7 @@ from fastshard._source import Source
 from fastshard.batch import register_collate
 from fastshard.distributed import Topology, WorkerInfo
 from fastshard.errors import InvalidError, StateError
-from fastshard.forms import FormOptions
+from fastshard.forms import Binary, FormOptions
 from fastshard.reader import Verify
 from fastshard.source import Data, Recipe
 from fastshard.state import State, WorkerPart
@@ -73,6 +73,8 @@ class ShardDataset(IterableDataset[Any]):
         null_masks: bool = False,
         lists: Literal["auto", "ragged"] = "auto",
         tensors: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
+        binary: Binary = "bytes",
+        pad: Mapping[str, tuple[Any, ...]] | None = None,
         add: Mapping[str, str] | None = None,
         verify: Verify = "auto",
         cache_bytes: int | None = None,
@@ -106,6 +108,9 @@ class ShardDataset(IterableDataset[Any]):
             null_masks: add a column `NAME__valid` for each column with nulls.
             lists: "auto", or "ragged" to deliver lists of one constant length as ragged, too.
             tensors: column to (dtype, shape), which its lists must have.
+            binary: "bytes", or "view" for uint8 arrays that share the batch's buffer.
+            pad: list column to (length, value) or (length, value, "truncate"): its lists become rows of that length,
+                `NAME__length` says how many values of each are its own.
             add: name of a new column to "__id__", "__valid__" (False where a sample is a repeat of `tail="pad"`) or
                 "__source__" (which of the sources of `fs.mix`).
             verify: when columns are compared with their hashes: "auto", "once" or "never"; see `fastshard.open`.
@@ -135,7 +140,15 @@ class ShardDataset(IterableDataset[Any]):
             raise InvalidError(f"transform={transform!r}: must be callable")
         if isinstance(columns, str):
             raise InvalidError(f"columns={columns!r}: must be a list of names")
-        forms = FormOptions(lists, dict(tensors or {}), dict(cast or {}), dict(fill_null or {}), null_masks)
+        forms = FormOptions(
+            lists,
+            dict(tensors or {}),
+            dict(cast or {}),
+            dict(fill_null or {}),
+            null_masks,
+            binary,
+            dict(pad or {}),
+        )
         reading = Reading(
             columns=None if columns is None else tuple(columns),
             forms=forms,

@@ -41,6 +41,12 @@ class Delivery(Protocol):
     def mask(self, value: Any, elements: bool) -> Any:
         """bool [n], True where a row is valid; of an array with `elements`, True where each of its elements is."""
 
+    def lengths(self, value: Any) -> Any:
+        """int64 [n], how many values of each row are its list's; None where rows are no padded lists."""
+
+    def padding(self) -> bytes | None:
+        """One element that the core puts behind lists; None where it puts zeros, or nothing."""
+
     def lacks_nulls(self, own: bool, below: bool) -> bool:
         """Whether `batch` would raise `NullError` for rows that are null (own), or for nulls in rows (below)."""
 
@@ -49,6 +55,8 @@ def make_delivery(form: ColumnForm, options: FormOptions) -> Delivery:
     """The delivery of a form. Raises `InvalidError` for a `fill_null` that the column cannot hold."""
     if form.kind == "array":
         return _ArrayDelivery(form, options)
+    if form.kind == "padded":
+        return _PaddedDelivery(form, options)
     if form.kind == "ragged":
         return _RaggedDelivery(form, options)
     if form.kind == "tensors":
@@ -65,7 +73,17 @@ def _ways_out(path: str, masks: bool) -> str:
     return f"leave the column out (columns=), or {fill}"
 
 
-class _Numbers:
+class _Unpadded:
+    """Rows that are no padded lists."""
+
+    def lengths(self, value: Any) -> Any:
+        return None
+
+    def padding(self) -> bytes | None:
+        return None
+
+
+class _Numbers(_Unpadded):
     """What arrays, ragged columns and tensors have in common: values of one dtype, some of which may be null."""
 
     def __init__(self, form: ColumnForm, options: FormOptions) -> None:
@@ -196,6 +214,59 @@ class _RaggedDelivery(_Numbers):
         return (own and not self._masked) or (below and not self.form.delivers_floating)
 
 
+class _PaddedDelivery(_Numbers):
+    """Lists as rows of one length. A null list has no elements."""
+
+    def __init__(self, form: ColumnForm, options: FormOptions) -> None:
+        super().__init__(form, options)
+        self._value = fill_value(form, options.pad[form.path][1], "pad")
+
+    def padding(self) -> bytes | None:
+        return None if self.form.cast is not None else self._value.tobytes()
+
+    def batch(self, value: Any) -> Any:
+        array, lengths, valid, element_valid = value
+        if valid is not None and self._fill is None and not self._masked:
+            raise self._refusal(int((~valid).sum()), "null lists", masks=True)
+        fill = None
+        if element_valid is not None:
+            fill = self._element_fill()
+            if fill is None:
+                raise self._refusal(int((~element_valid).sum()), "null elements", masks=False)
+        return self._padded(array, lengths, element_valid, fill)
+
+    def rows(self, value: Any) -> Iterable[Any]:
+        array, lengths, valid, element_valid = value
+        fill = self._element_fill()
+        out = self._padded(array, lengths, element_valid, 0 if fill is None else fill)
+        rows: list[Any] = list(_rows(out, self.form))
+        if element_valid is not None and fill is None:
+            for row in np.flatnonzero(~element_valid.all(axis=1)):
+                rows[row] = _with_nones(out[row], ~element_valid[row])
+        if valid is not None and self._fill is None and not self._masked:
+            for row in np.flatnonzero(~valid):
+                rows[row] = None
+        return rows
+
+    def _padded(self, array: Any, lengths: Any, element_valid: Any, fill: Any) -> Any:
+        out = self._filled(array, None if element_valid is None else ~element_valid, fill)
+        if self.form.cast is not None:  # the core's zeros were cast with the rest
+            out[np.arange(out.shape[1]) >= lengths[:, None]] = self._value
+        return out
+
+    def mask(self, value: Any, elements: bool) -> Any:
+        _, lengths, valid, _ = value
+        return np.ones(len(lengths), np.bool_) if valid is None else valid
+
+    def lengths(self, value: Any) -> Any:
+        return value[1]
+
+    def lacks_nulls(self, own: bool, below: bool) -> bool:
+        if self._fill is not None:
+            return False
+        return (own and not self._masked) or (below and not self.form.delivers_floating)
+
+
 class _TensorsDelivery(_Numbers):
     """Arrays of varying shape: a list, None where a row is null."""
 
@@ -257,16 +328,18 @@ class _TensorsDelivery(_Numbers):
         return below and not self.form.delivers_floating
 
 
-class _ListDelivery:
-    """Text, bytes and objects: lists that hold None for null."""
+class _ListDelivery(_Unpadded):
+    """Text, bytes, views and objects: lists that hold None for null."""
 
     def __init__(self, form: ColumnForm, options: FormOptions) -> None:
         self.form = form
         self._fills = form.path in options.fill_null
-        self._fill = options.fill_null.get(form.path)
-        wanted: type | None = {"text": str, "bytes": bytes}.get(form.kind)
+        self._fill: Any = options.fill_null.get(form.path)
+        wanted: type | None = {"text": str, "bytes": bytes, "views": bytes}.get(form.kind)
         if self._fills and wanted is not None and not isinstance(self._fill, wanted):
             raise InvalidError(f"fill_null[{form.path!r}]: {self._fill!r} is not {wanted.__name__}")
+        if self._fills and form.kind == "views":
+            self._fill = np.frombuffer(options.fill_null[form.path], np.uint8)
 
     def batch(self, value: Any) -> Any:
         return [self._fill if item is None else item for item in value] if self._fills else value
@@ -280,7 +353,7 @@ class _ListDelivery:
         return False
 
 
-class _StructDelivery:
+class _StructDelivery(_Unpadded):
     """A dict of the fields' columns. The fields of a null struct are null."""
 
     def __init__(self, form: ColumnForm, options: FormOptions) -> None:

@@ -49,7 +49,8 @@ _DTYPES = {
 
 _TEMPORAL = frozenset({"date32", "date64", "time32", "time64", "timestamp", "duration", "interval_months"})
 
-Kind = Literal["array", "text", "bytes", "ragged", "tensors", "struct", "object"]
+Kind = Literal["array", "text", "bytes", "views", "ragged", "padded", "tensors", "struct", "object"]
+Binary = Literal["bytes", "view"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,10 @@ class FormOptions:
         null_masks: True adds a bool column NAME__valid for each array, ragged or struct column with nulls, and fills
             arrays with 0 or NaN and null lists with nothing. Null elements of ragged columns of integers need
             fill_null.
+        binary: "bytes": binary columns are bytes; "view": uint8 arrays that share the batch's buffer, without a copy.
+        pad: Per list column (length, value) or (length, value, "truncate"): its lists become rows of that length,
+            with `value` behind their elements, and a column NAME__length (int64) says how many are theirs. A longer
+            list raises `InvalidError`, or loses its end.
     """
 
     lists: Literal["auto", "ragged"] = "auto"
@@ -73,6 +78,8 @@ class FormOptions:
     cast: Mapping[str, str] = field(default_factory=dict)
     fill_null: Mapping[str, Any] = field(default_factory=dict)
     null_masks: bool = False
+    binary: Binary = "bytes"
+    pad: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.lists not in ("auto", "ragged"):
@@ -89,6 +96,27 @@ class FormOptions:
                 raise InvalidError(f"tensors[{name!r}]: a shape is a tuple of sizes, not {pin[1]!r}")
         for name, dtype in self.cast.items():
             check_dtype(dtype, f"cast[{name!r}]")
+        if self.binary not in ("bytes", "view"):
+            raise InvalidError(f"binary is 'bytes' or 'view', not {self.binary!r}")
+        for name, padding in self.pad.items():
+            _check_padding(name, padding)
+            if name in self.tensors:
+                raise InvalidError(f"tensors and pad both name column {name!r}; leave one of them out")
+
+
+def _check_padding(name: str, padding: Any) -> None:
+    if (
+        not isinstance(padding, tuple)
+        or len(padding) not in (2, 3)
+        or isinstance(padding[0], bool)
+        or not isinstance(padding[0], int)
+        or padding[0] < 1
+        or padding[2:] not in ((), ("truncate",))
+    ):
+        raise InvalidError(
+            f"pad[{name!r}] is (length, value), as in (2048, 0), or (length, value, 'truncate') to cut longer lists; "
+            f"not {padding!r}"
+        )
 
 
 def check_dtype(name: Any, where: str) -> None:
@@ -106,16 +134,18 @@ class ColumnForm:
 
     Attributes:
         name: Column name.
-        kind: "array" [n, *shape]; "text" list of str; "bytes" list of bytes; "ragged"; "tensors" arrays of varying
-            shape; "struct" dict; "object" list of plain Python objects.
+        kind: "array" [n, *shape]; "text" list of str; "bytes" list of bytes; "views" list of uint8 arrays; "ragged";
+            "padded" [n, length] and lengths; "tensors" arrays of varying shape; "struct" dict; "object" list of plain
+            Python objects.
         type: Arrow type as text, for messages.
-        shape: Of one row, for "array".
-        dtype: Of the values as stored, for "array", "ragged" and "tensors"; bfloat16 is uint16 here.
+        shape: Of one row, for "array" and "padded".
+        dtype: Of the values as stored, for "array", "ragged", "padded" and "tensors"; bfloat16 is uint16 here.
         cast: Dtype to deliver, or None.
         bfloat16: The values are bfloat16.
         permutation: Of the axes of one row, from stored to logical, for tensors that say so.
         children: Fields, for "struct".
         path: Names from the top-level column down, joined by dots: what `fill_null` and `cast` call it.
+        truncates: Longer lists lose their end, for "padded".
     """
 
     name: str
@@ -128,12 +158,21 @@ class ColumnForm:
     permutation: tuple[int, ...] | None = None
     children: tuple[ColumnForm, ...] = ()
     path: str = ""
+    truncates: bool = False
 
-    def native(self) -> tuple[str, tuple[int, ...] | None, tuple[tuple[str, Any], ...] | None]:
-        """The form as the native core takes it."""
+    def native(self, padding: bytes | None = None) -> tuple[str, Any, tuple[tuple[str, Any], ...] | None]:
+        """The form as the native core takes it.
+
+        Args:
+            padding: Of "padded" one element as stored, which stands behind lists; None for zeros.
+        """
         children = (
             tuple((child.name, child.native()) for child in self.children) if self.kind == "struct" else None
         )
+        if self.kind == "padded":
+            assert self.dtype is not None
+            value = bytes(self.dtype.itemsize) if padding is None else padding
+            return (self.kind, (*self.shape, self.truncates, value), None)
         return (self.kind, self.shape if self.kind == "array" else None, children)
 
     @property
@@ -163,9 +202,16 @@ class ColumnForm:
         """The form for people, as in `float32[16]` or `list of str`."""
         if self.kind == "array":
             return f"{self.delivered}{list(self.shape)}" if self.shape else str(self.delivered)
+        if self.kind == "padded":
+            return f"{self.delivered}{list(self.shape)} and lengths"
         if self.kind == "struct":
             return "dict of " + ", ".join(f"{child.name}: {child.describe()}" for child in self.children)
-        names = {"text": "list of str", "bytes": "list of bytes", "object": "list of objects"}
+        names = {
+            "text": "list of str",
+            "bytes": "list of bytes",
+            "views": "list of uint8 arrays",
+            "object": "list of objects",
+        }
         return names.get(self.kind) or f"{self.kind} {self.delivered}"
 
 
@@ -175,7 +221,7 @@ def choose_forms(
     """The form of each field (as `ShardSet.fields` describes them). Raises `InvalidError` for options that misfit."""
     top = {description["name"] for description in fields}
     known = {path for description in fields for path in _paths(description, "")}
-    for option, names in (("tensors", top), ("fill_null", known)):
+    for option, names in (("tensors", top), ("fill_null", known), ("pad", top)):
         for name in getattr(options, option):
             if name not in names:
                 raise InvalidError(
@@ -206,6 +252,10 @@ def _choose(
     path = f"{parent}.{description['name']}" if parent else str(description["name"])
     form = _form({**description, "path": path}, stats, options, top, path)
     form = replace(form, path=path)
+    if top and path in options.pad and form.kind != "padded":
+        raise InvalidError(
+            f"pad[{path!r}]: a column of type {form.type} holds no lists of numbers of varying length"
+        )
     wanted = options.cast.get(path)
     if wanted is not None and form.dtype is None:
         raise InvalidError(f"cast[{path!r}]: a column of type {form.type} holds no numbers to cast")
@@ -234,7 +284,7 @@ def _form(
     if kind in _TEXT:
         return _plain(description, "text")
     if kind in _BINARY:
-        return _plain(description, "bytes")
+        return _plain(description, "bytes" if options.binary == "bytes" else "views")
     if kind == "struct":
         children = tuple(_choose(child, None, options, False, path) for child in description["children"])
         return ColumnForm(description["name"], "struct", description["text"], children=children)
@@ -249,6 +299,10 @@ def _list(
     description: Mapping[str, Any], stats: ColumnStats | None, options: FormOptions, top: bool
 ) -> ColumnForm:
     child = description["children"][0]
+    padding = options.pad.get(description["name"]) if top else None
+    if padding is not None and child["type"] in _DTYPES:
+        form = _values(description, "padded", child, options, top, shape=(padding[0],))
+        return replace(form, truncates=len(padding) == 3)
     pinned = options.tensors.get(description["name"]) if top else None
     shape, inner = _fixed_shape(child)
     if inner["type"] not in _DTYPES:

@@ -25,6 +25,7 @@ from fastshard.batch import Batch
 from fastshard.dataset import ShardDataset
 from fastshard.distributed import usable_cpus
 from fastshard.errors import CorruptError, InvalidError, ReadTimeoutError, StorageError
+from fastshard.forms import Binary
 from fastshard.loader_stats import LoaderStats, Totals
 from fastshard.reader import ShardReader, Verify
 from fastshard.source import Data, Recipe
@@ -110,6 +111,8 @@ class ShardLoader:
         null_masks: bool = False,
         lists: Literal["auto", "ragged"] = "auto",
         tensors: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
+        binary: Binary = "bytes",
+        pad: Mapping[str, tuple[Any, ...]] | None = None,
         add: Mapping[str, str] | None = None,
         verify: Verify = "auto",
         memory: int | None = None,
@@ -126,7 +129,8 @@ class ShardLoader:
 
         Args:
             path, batch_size, shuffle, seed, tail, drop_last, columns, cast, rank, world_size, replication,
-                epoch_size, lanes, fill_null, null_masks, lists, tensors, add, verify, max_open: As `ShardDataset`.
+                epoch_size, lanes, fill_null, null_masks, lists, tensors, binary, pad, add, verify, max_open: As
+                `ShardDataset`.
             transform: Called with each `Batch` of tensors; what it returns is delivered.
             sample_transform: Called with each sample, a dict of NumPy values; the dicts, tuples or tensors that it
                 returns are collated. Either may take `rng`, a NumPy generator keyed by (seed, epoch, and the sample's
@@ -172,6 +176,8 @@ class ShardLoader:
             null_masks=null_masks,
             lists=lists,
             tensors=tensors,
+            binary=binary,
+            pad=pad,
             add=add,
             verify=verify,
             cache_bytes=memory,

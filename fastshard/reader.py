@@ -18,7 +18,7 @@ from fastshard.assemble import ColumnPlan
 from fastshard.batch import Batch
 from fastshard.describe import Description, describe
 from fastshard.errors import CorruptError, InvalidError, NotFoundError, StateError
-from fastshard.forms import FormOptions
+from fastshard.forms import Binary, FormOptions
 from fastshard.source import Geometry, PathRecipe, absolute
 from fastshard.verification import Fault, verify
 
@@ -65,6 +65,8 @@ def open(
     columns: Sequence[str] | None = None,
     lists: Literal["auto", "ragged"] = "auto",
     tensors: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
+    binary: Binary = "bytes",
+    pad: Mapping[str, tuple[Any, ...]] | None = None,
     cast: Mapping[str, str] | None = None,
     fill_null: Mapping[str, Any] | None = None,
     null_masks: bool = False,
@@ -77,7 +79,7 @@ def open(
     Args:
         path: Directory of the data set.
         columns: Names of the columns to read, in this order; None reads all.
-        lists, tensors, cast, fill_null, null_masks: How columns are delivered; see `FormOptions`.
+        lists, tensors, binary, pad, cast, fill_null, null_masks: How columns are delivered; see `FormOptions`.
         verify, cache_bytes, max_open: How shards are opened; see `ReadOptions`.
 
     Raises:
@@ -86,7 +88,15 @@ def open(
         UnsupportedError: A newer fastshard wrote it.
         InvalidError: An option does not fit the data set.
     """
-    forms = FormOptions(lists, dict(tensors or {}), dict(cast or {}), dict(fill_null or {}), null_masks)
+    forms = FormOptions(
+        lists,
+        dict(tensors or {}),
+        dict(cast or {}),
+        dict(fill_null or {}),
+        null_masks,
+        binary,
+        dict(pad or {}),
+    )
     options = ReadOptions(verify, cache_bytes, max_open)
     try:
         return ShardReader(path, columns=columns, forms=forms, options=options)

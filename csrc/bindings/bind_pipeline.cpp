@@ -89,6 +89,7 @@ std::shared_ptr<Projection> make_projection(const ShardSet& set, const std::vect
     const ipc::Field& field = set.schema().fields[columns[i]];
     projection->columns.push_back(columns[i]);
     projection->forms.push_back(parse_form(forms[i], field));
+    projection->paddings.push_back(projection->forms.back().padding);
     projection->names.push_back(intern(field.name));
   }
   return projection;
@@ -101,6 +102,7 @@ py::list take(ShardSet& set, const py::array_t<int64_t, py::array::c_style>& ids
   {
     const py::gil_scoped_release release;
     columns = set.take(span, projection.columns);
+    pipeline::pad(columns, projection.paddings, span, set.table(), set.pool());
   }
   return whole_columns(set, projection, span, std::move(columns));
 }

@@ -30,7 +30,7 @@ struct PythonStream {
                BatchStream::Options options, std::unique_ptr<pipeline::BlockStore> store)
       : set(std::move(shards)),
         projection(std::move(columns)),
-        stream(set, std::move(plan), projection->columns, options, std::move(store)) {}
+        stream(set, std::move(plan), {projection->columns, projection->paddings}, options, std::move(store)) {}
   std::shared_ptr<ShardSet> set;
   std::shared_ptr<Projection> projection;
   BatchStream stream;

@@ -1,5 +1,6 @@
 #include "bindings/forms.h"
 
+#include <cstring>
 #include <string_view>
 
 #include "base/bytes.h"
@@ -68,6 +69,19 @@ void fit_shape(Form& form, const Field& field) {
   form.list_length = fixed == 0 ? form.shape[0] : product / fixed;
 }
 
+// `spec` is (length, truncates, one element as bytes).
+void fit_padding(Form& form, const Field& field, const py::tuple& spec) {
+  pipeline::Padding& padding = form.padding;
+  padding.length = spec[0].cast<int64_t>();
+  padding.truncates = spec[1].cast<bool>();
+  const auto value = spec[2].cast<std::string>();
+  const Field& inner = field.children[0];
+  const size_t width = inner.layout == Layout::kFixed ? static_cast<size_t>(inner.byte_width) : 1;
+  if (padding.length < 0 || value.size() != width || width > padding.value.size())
+    misfit(field, "rows of that length and value");
+  std::memcpy(padding.value.data(), value.data(), width);
+}
+
 }  // namespace
 
 bool is_list(const Field& field) {
@@ -113,8 +127,8 @@ Form parse_form(const py::handle& spec, const Field& field) {
   } else if (kind == "text") {
     form.kind = FormKind::kText;
     if (!field.is_text()) misfit(field, "text");
-  } else if (kind == "bytes") {
-    form.kind = FormKind::kBytes;
+  } else if (kind == "bytes" || kind == "views") {
+    form.kind = kind == "bytes" ? FormKind::kBytes : FormKind::kViews;
     const bool binary = field.layout == Layout::kBinary32 || field.layout == Layout::kBinary64 ||
                         field.layout == Layout::kBinaryView || field.type == Type::kFixedBinary;
     if (!binary) misfit(field, "bytes");
@@ -123,6 +137,12 @@ Form parse_form(const py::handle& spec, const Field& field) {
     if (!is_list(field)) misfit(field, "a ragged array");
     form.type_number = numpy_type(field.children[0]);
     if (form.type_number == NPY_VOID) misfit(field, "a ragged array");
+  } else if (kind == "padded") {
+    form.kind = FormKind::kPadded;
+    if (!is_list(field)) misfit(field, "rows of one length");
+    form.type_number = numpy_type(field.children[0]);
+    if (form.type_number == NPY_VOID) misfit(field, "rows of one length");
+    fit_padding(form, field, py::reinterpret_borrow<py::tuple>(parts[1]));
   } else if (kind == "tensors") {
     form.kind = FormKind::kTensors;
     fit_tensors(form, field);

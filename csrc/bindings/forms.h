@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "bindings/numpy_api.h"
 #include "pipeline/column.h"
+#include "pipeline/pad.h"
 
 namespace fastshard::bindings {
 
@@ -17,7 +18,9 @@ enum class FormKind {
   kArray,    // ndarray [n, *shape]
   kText,     // list of str | None
   kBytes,    // list of bytes | None
+  kViews,    // list of uint8 arrays that share one buffer | None
   kRagged,   // values and offsets
+  kPadded,   // ndarray [n, length] and lengths: lists as rows of one length
   kStruct,   // dict of forms
   kTensors,  // values, offsets and shapes: arrays of varying shape
   kObject,   // list of plain Python objects
@@ -28,7 +31,8 @@ struct Form {
   std::vector<npy_intp> shape;       // kArray: of one row
   std::vector<Form> children;        // kStruct
   std::vector<pybind11::str> names;  // kStruct
-  int type_number = NPY_VOID;        // kArray, kRagged, kTensors: of the innermost values
+  int type_number = NPY_VOID;        // kArray, kRagged, kPadded, kTensors: of the innermost values
+  pipeline::Padding padding;         // kPadded
   int64_t list_length = 0;           // kArray of a list column: of each list
   size_t data = 0;                   // kTensors: which child holds the values,
   size_t shapes = 0;                 // and which the shapes
@@ -49,15 +53,16 @@ class RowError : public Error {
 // Lists of varying length, maps among them.
 [[nodiscard]] bool is_list(const ipc::Field& field);
 
-// `spec` is a tuple (kind, shape | None, children | None) with children a tuple of (name, spec). Throws Error(kInvalid)
-// where the form cannot show the field.
+// `spec` is a tuple (kind, shape | None, children | None) with children a tuple of (name, spec); of "padded" its second
+// is (length, truncates, one element as bytes). Throws Error(kInvalid) where the form cannot show the field.
 [[nodiscard]] Form parse_form(const pybind11::handle& spec, const ipc::Field& field);
 
 // The NumPy type number of a field's values, or NPY_VOID where they have none.
 [[nodiscard]] int numpy_type(const ipc::Field& field);
 
 // A whole column. kArray: array, or (array, valid | None, element_valid | None) where there are nulls; kRagged:
-// (values, offsets, valid | None, element_valid | None); kTensors: (values, offsets, shapes, valid | None,
+// (values, offsets, valid | None, element_valid | None); kPadded: (array, lengths, valid | None, element_valid | None),
+// of a column that `pipeline::pad` went over; kTensors: (values, offsets, shapes, valid | None,
 // element_valid | None); kStruct: (dict, valid | None); others a list. Masks are bool arrays, True where valid; that of
 // elements has their shape, and says nothing of rows that are null as a whole. Memory moves from the column into the
 // arrays. Throws RowError.

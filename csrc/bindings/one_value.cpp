@@ -141,6 +141,18 @@ py::object one_list(const Column& column, int64_t row, const Form& form) {
   return copied_values({&column.children[0], column.begin(row), size, {}}, form, {static_cast<npy_intp>(size)});
 }
 
+py::object one_view(const Column& column, int64_t row) {
+  if (!column.is_valid(row)) return py::none();
+  const bool has_offsets = !column.offsets.empty();
+  npy_intp size = has_offsets ? column.size(row) : column.field->byte_width;
+  const std::byte* const at = column.data.data() + (has_offsets ? column.begin(row) : row * size);
+  py::object array = py::reinterpret_steal<py::object>(PyArray_SimpleNew(1, &size, NPY_UINT8));
+  if (!array) throw py::error_already_set();
+  if (size != 0)
+    std::memcpy(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr())), at, static_cast<size_t>(size));
+  return array;
+}
+
 py::object one_struct(const Column& column, int64_t row, const Form& form) {
   if (!column.is_valid(row)) return py::none();
   py::dict dict;
@@ -155,6 +167,9 @@ py::object one_value(const Column& column, int64_t row, const Form& form) {
   switch (form.kind) {
     case FormKind::kArray: return form.shape.empty() ? one_scalar(column, row, form) : one_array(column, row, form);
     case FormKind::kRagged: return one_list(column, row, form);
+    case FormKind::kPadded:  // a sample has its length beside it: fastshard/delivery.py makes both of a batch of one
+      throw Error(ErrorKind::kInvalid, "column '" + column.field->name + "' is padded in batches alone");
+    case FormKind::kViews: return one_view(column, row);
     case FormKind::kTensors: return one_tensor(column, row, form);
     case FormKind::kStruct: return one_struct(column, row, form);
     case FormKind::kText:

@@ -16,6 +16,7 @@ namespace fastshard::bindings {
 struct Projection {
   std::vector<uint32_t> columns;
   std::vector<Form> forms;
+  std::vector<pipeline::Padding> paddings;  // one for each column
   std::vector<pybind11::str> names;
 };
 

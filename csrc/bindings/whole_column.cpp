@@ -119,6 +119,45 @@ py::object whole_ragged(Column column, const Form& form) {
   return py::make_tuple(std::move(values), offsets_array(column), std::move(valid), std::move(element_valid));
 }
 
+py::object whole_padded(Column column, const Form& form) {
+  Column& child = column.children[0];
+  const std::vector<npy_intp> shape{static_cast<npy_intp>(column.length), static_cast<npy_intp>(form.padding.length)};
+  py::object values = values_array(std::move(child.data), form.type_number, shape);
+  py::object lengths = adopt(std::move(column.lengths), NPY_INT64, {shape[0]});
+  py::object element_valid = mask_of(child, shape);
+  py::object valid = mask_of(column, {shape[0]});
+  return py::make_tuple(std::move(values), std::move(lengths), std::move(valid), std::move(element_valid));
+}
+
+// One array over the characters of all rows, and for each row a view of it, which keeps it.
+py::object whole_views(Column column) {
+  const bool has_offsets = !column.offsets.empty();
+  const int64_t width = column.field->layout == Layout::kFixed ? column.field->byte_width : 0;
+  const int64_t total = has_offsets ? column.begin(column.length) : column.length * width;
+  py::object list = py::reinterpret_steal<py::object>(PyList_New(static_cast<py::ssize_t>(column.length)));
+  if (!list) throw py::error_already_set();
+  auto* const first = reinterpret_cast<char*>(column.data.data());
+  const py::object whole = values_array(std::move(column.data), NPY_UINT8, {static_cast<npy_intp>(total)});
+  for (int64_t row = 0; row < column.length; ++row) {
+    PyObject* item = Py_None;
+    if (column.is_valid(row)) {
+      npy_intp size = has_offsets ? column.size(row) : width;
+      char* const at = first + (has_offsets ? column.begin(row) : row * width);
+      item = PyArray_New(&PyArray_Type, 1, &size, NPY_UINT8, nullptr, at, 0, NPY_ARRAY_CARRAY, nullptr);
+      if (item == nullptr) throw py::error_already_set();
+      Py_INCREF(whole.ptr());
+      if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(item), whole.ptr()) != 0) {
+        Py_DECREF(item);
+        throw py::error_already_set();
+      }
+    } else {
+      Py_INCREF(item);
+    }
+    PyList_SET_ITEM(list.ptr(), static_cast<py::ssize_t>(row), item);
+  }
+  return list;
+}
+
 py::object whole_tensors(Column column, const Form& form) {
   Column& data = column.children[form.data];
   Column& shapes = column.children[form.shapes];
@@ -177,6 +216,8 @@ py::object whole_column(Column column, const Form& form) {
   switch (form.kind) {
     case FormKind::kArray: return whole_array(std::move(column), form);
     case FormKind::kRagged: return whole_ragged(std::move(column), form);
+    case FormKind::kPadded: return whole_padded(std::move(column), form);
+    case FormKind::kViews: return whole_views(std::move(column));
     case FormKind::kTensors: return whole_tensors(std::move(column), form);
     case FormKind::kStruct: return whole_struct(std::move(column), form);
     case FormKind::kText:

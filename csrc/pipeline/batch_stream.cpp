@@ -33,11 +33,11 @@ struct BatchStream::State {
     bool ready = false;
   };
 
-  State(std::shared_ptr<ShardSet> source, BatchPlan batches, std::vector<uint32_t> read, const Options& options,
+  State(std::shared_ptr<ShardSet> source, BatchPlan batches, Reading read, const Options& options,
         std::unique_ptr<BlockStore> blocks)
       : set(std::move(source)),
         plan(std::move(batches)),
-        columns(std::move(read)),
+        reading(std::move(read)),
         size(plan.size()),
         store(std::move(blocks)),
         slots(std::max<uint32_t>(1, options.prefetch)),
@@ -52,7 +52,7 @@ struct BatchStream::State {
 
   const std::shared_ptr<ShardSet> set;
   const BatchPlan plan;
-  const std::vector<uint32_t> columns;
+  const Reading reading;
   const uint64_t size;
   const std::unique_ptr<BlockStore> store;  // null: mapped
 
@@ -74,11 +74,11 @@ struct BatchStream::State {
   std::vector<std::thread> threads;
 };
 
-BatchStream::BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, std::vector<uint32_t> columns, Options options,
+BatchStream::BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, Reading reading, Options options,
                          std::unique_ptr<BlockStore> store)
     : generation_(ShardSet::generation()) {
   install_fault_handler();
-  auto state = std::make_unique<State>(std::move(set), std::move(plan), std::move(columns), options, std::move(store));
+  auto state = std::make_unique<State>(std::move(set), std::move(plan), std::move(reading), options, std::move(store));
   const uint64_t useful = std::min<uint64_t>({options.threads, state->slots.size(), state->size});
   try {
     for (uint32_t i = 0; i < useful; ++i) state->threads.emplace_back([worked = state.get(), i] { worked->work(i); });
@@ -224,8 +224,9 @@ void BatchStream::State::make_into(Slot& slot, uint64_t index, order::Permutatio
   try {
     plan.fill(index, slot.batch.planned, cache);
     planned = Clock::now();
-    slot.batch.columns =
-        store ? take(*set, *store, slot.batch.planned.ids) : set->take(slot.batch.planned.ids, columns);
+    const std::vector<int64_t>& ids = slot.batch.planned.ids;
+    slot.batch.columns = store ? take(*set, *store, ids) : set->take(ids, reading.columns);
+    pad(slot.batch.columns, reading.paddings, ids, set->table(), set->pool());
   } catch (...) {
     slot.error = std::current_exception();
   }

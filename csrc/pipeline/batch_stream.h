@@ -23,6 +23,7 @@
 
 #include "pipeline/batch_plan.h"
 #include "pipeline/block_store.h"
+#include "pipeline/pad.h"
 #include "pipeline/shard_set.h"
 
 namespace fastshard::pipeline {
@@ -55,9 +56,15 @@ class BatchStream {
     bool keep_going = false;  // after a batch that failed: `next` throws once for it and goes on with the one behind it
   };
 
-  // With a store, blocks come through it (its columns are `columns`), asked for ahead by a thread of their own;
-  // without, from mappings.
-  BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, std::vector<uint32_t> columns, Options options,
+  // What is read of each sample.
+  struct Reading {
+    std::vector<uint32_t> columns;
+    std::vector<Padding> paddings;  // one for each column
+  };
+
+  // With a store, blocks come through it (its columns are those of `reading`), asked for ahead by a thread of their
+  // own; without, from mappings.
+  BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, Reading reading, Options options,
               std::unique_ptr<BlockStore> store = nullptr);
   ~BatchStream();
   BatchStream(const BatchStream&) = delete;

@@ -16,6 +16,7 @@ struct Column {
   bool has_nulls = false;
   Buffer valid;    // length bytes, 0 or 1; empty where has_nulls is false
   Buffer offsets;  // int64[length + 1], strings, binary and lists; begins with 0
+  Buffer lengths;  // int64[length], of lists that `pad` made rows of one length, instead of offsets
   Buffer data;     // kBits: bytes 0 or 1; kFixed: values; strings and binary: characters
   std::vector<Column> children;
 
