@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from fastshard import _core
-from fastshard.errors import CorruptError
+from fastshard.errors import CorruptError, NotFoundError
 
 if TYPE_CHECKING:
     from fastshard.reader import ShardReader
@@ -36,7 +36,7 @@ def record_batches(
     schema = pa.schema([full.field(name) for name in names], metadata=full.metadata)
     places = [full.get_field_index(name) for name in names]
     root = os.path.abspath(reader.path)
-    rows = core.shard_rows()
+    rows, sizes = core.shard_rows(), core.shard_bytes()
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)])
     wanted = rows if selection is None else np.diff(selection.ranks(bounds))
     for shard in np.flatnonzero(wanted > 0).tolist():
@@ -44,6 +44,7 @@ def record_batches(
         if reader.checks_columns:
             core.check(shard, places)
         path = os.path.join(root, name)
+        _check_size(path, name, int(sizes[shard]))
         try:
             source = pa.memory_map(path) if core.shards <= _MAX_MAPPINGS else pa.OSFile(path)
             first = int(bounds[shard])
@@ -54,6 +55,21 @@ def record_batches(
                 first += batch.num_rows
         except (pa.ArrowInvalid, OSError) as error:
             raise CorruptError(f"{name}: pyarrow cannot read it: {error}") from error
+
+
+def _check_size(path: str, name: str, expected: int) -> None:
+    """Hold a file against the index once more: pyarrow's own mapping of it is not guarded."""
+    try:
+        found = os.stat(path).st_size
+    except OSError as error:
+        raise NotFoundError(
+            f"{name}: {error.strerror}: a shard of this data set is gone; restore the file, or convert the source again"
+        ) from error
+    if found != expected:
+        raise CorruptError(
+            f"{name}: the file has {found} bytes, the index says {expected}: it was cut short or replaced; restore the "
+            "file, or convert the source again"
+        )
 
 
 def _selected(batch: pa.RecordBatch, first: int, selection: _core.Selection) -> Iterator[pa.RecordBatch]:

@@ -98,7 +98,7 @@ class Sampler {
     const Form& form = projection_->forms[i];
     if (form.shape.empty() && width <= kSmallRow) {
       alignas(16) std::byte small[kSmallRow];
-      if (!run_guarded([&] { std::memcpy(small, from, width); })) shard.throw_vanished();
+      if (!run_guarded([&] { std::memcpy(small, from, width); })) shard.throw_vanished(at.block);
       return py::reinterpret_steal<py::object>(
           PyArray_Scalar(small, reinterpret_cast<PyArray_Descr*>(types_[i].ptr()), nullptr));
     }
@@ -108,7 +108,7 @@ class Sampler {
         const_cast<npy_intp*>(form.shape.data()), nullptr, nullptr, 0, nullptr));
     if (!array) throw py::error_already_set();
     void* const out = PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr()));
-    if (!run_guarded([&] { std::memcpy(out, from, width); })) shard.throw_vanished();
+    if (!run_guarded([&] { std::memcpy(out, from, width); })) shard.throw_vanished(at.block);
     return array;
   }
 

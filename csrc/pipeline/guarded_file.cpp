@@ -1,5 +1,7 @@
 #include "pipeline/guarded_file.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -9,10 +11,18 @@
 #include "base/fault_guard.h"
 
 namespace fastshard::pipeline {
+namespace {
+
+std::string range_text(uint64_t offset, uint64_t length) {
+  return std::to_string(length) + " bytes at offset " + std::to_string(offset);
+}
+
+}  // namespace
 
 void GuardedFile::copy(uint64_t offset, std::span<std::byte> out) const {
   const std::byte* const from = file_.bytes().data() + offset;
-  if (!out.empty() && !run_guarded([&] { std::memcpy(out.data(), from, out.size()); })) throw_vanished();
+  if (!out.empty() && !run_guarded([&] { std::memcpy(out.data(), from, out.size()); }))
+    throw_vanished(range_text(offset, out.size()));
 }
 
 std::vector<std::byte> GuardedFile::read(uint64_t offset, uint64_t length) const {
@@ -30,7 +40,7 @@ ipc::Storage GuardedFile::read_storage(uint64_t offset, uint64_t length) const {
 uint64_t GuardedFile::hash(uint64_t offset, uint64_t length) const {
   const ByteSpan bytes = file_.bytes().subspan(offset, length);
   uint64_t found = 0;
-  if (!run_guarded([&] { found = xxh3_64(bytes); })) throw_vanished();
+  if (!run_guarded([&] { found = xxh3_64(bytes); })) throw_vanished(range_text(offset, length));
   return found;
 }
 
@@ -42,17 +52,24 @@ Hash128 GuardedFile::hash_all() const {
   const ByteSpan bytes = file_.bytes();
   for (size_t offset = 0; offset < bytes.size(); offset += kStep) {
     const ByteSpan step = bytes.subspan(offset, std::min(kStep, bytes.size() - offset));
-    if (!run_guarded([&] { XXH3_128bits_update(state.get(), step.data(), step.size()); })) throw_vanished();
+    if (!run_guarded([&] { XXH3_128bits_update(state.get(), step.data(), step.size()); }))
+      throw_vanished(range_text(offset, step.size()));
     release(offset, step.size());
   }
   return canonical(XXH3_128bits_digest(state.get()));
 }
 
-void GuardedFile::throw_vanished() const {
+void GuardedFile::throw_vanished(const std::string& what) const {
+  struct stat present;
+  std::string why = "its device failed";
+  if (::stat(path_.c_str(), &present) != 0) {
+    why = "it is gone";
+  } else if (const auto found = static_cast<uint64_t>(present.st_size); found != size()) {
+    why = "the file has " + std::to_string(found) + " bytes now, and had " + std::to_string(size()) +
+          " when it was opened";
+  }
   throw Error(ErrorKind::kIo, "vanished",
-              name_ +
-                  ": the bytes of the file could not be read: it was truncated while it was open, or its device "
-                  "failed; restore the file and open the data set again");
+              name_ + ": " + what + ": could not be read: " + why + "; restore the file and open the data set again");
 }
 
 }  // namespace fastshard::pipeline

@@ -19,7 +19,7 @@ class GuardedFile final : public ipc::ByteSource {
   GuardedFile() = default;
   // Messages of errors begin with `name`. Throws as io::MappedFile does.
   GuardedFile(const std::string& path, std::string name, io::Access access = io::Access::kRandom)
-      : name_(std::move(name)), file_(path, name_, access) {}
+      : path_(path), name_(std::move(name)), file_(path, name_, access) {}
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   // To be read under a guard.
@@ -35,9 +35,11 @@ class GuardedFile final : public ipc::ByteSource {
   [[nodiscard]] Hash128 hash_all() const;
 
   void release(uint64_t offset, uint64_t length) const noexcept { file_.release(offset, length); }
-  [[noreturn]] void throw_vanished() const;
+  // For a guard that ended early: `what` could not be read.
+  [[noreturn]] void throw_vanished(const std::string& what) const;
 
  private:
+  std::string path_;
   std::string name_;
   io::MappedFile file_;
 };

@@ -86,9 +86,18 @@ ByteSpan Shard::body(size_t block) const noexcept {
   return file_.bytes().subspan(body_offset(block), static_cast<size_t>(table_.blocks[block].extent.body_bytes));
 }
 
-std::string Shard::where(size_t block) const {
-  return name() + ": block " + std::to_string(block) + " at offset " +
-         std::to_string(table_.blocks[block].extent.offset) + ": ";
+std::string Shard::place(size_t block) const {
+  return "block " + std::to_string(block) + " at offset " + std::to_string(table_.blocks[block].extent.offset);
+}
+
+std::string Shard::where(size_t block) const { return name() + ": " + place(block) + ": "; }
+
+void Shard::throw_vanished(size_t block) const { file_.throw_vanished(place(block)); }
+
+void Shard::rethrow(const Error& error, size_t block) const {
+  if (error.code() == "vanished") throw_vanished(block);
+  if (std::string_view(error.what()).starts_with(name())) throw;
+  throw Error(error.kind(), error.code(), where(block) + error.what());
 }
 
 ipc::BatchLayout Shard::parse_metadata(size_t block, ByteSpan metadata) const {
@@ -169,8 +178,8 @@ void Shard::remember_plain(size_t block, size_t column, const std::byte* first_v
 
 ColumnRef Shard::column(size_t block, size_t column, DecodedCache& cache) {
   std::unique_lock lock(mutex_);
-  OpenBlock& open = open_block(block);
   try {
+    OpenBlock& open = open_block(block);
     if (open.layout.compression == ipc::Compression::kNone) {
       std::unique_ptr<const ipc::LoadedColumn>& loaded = open.loaded[column];
       if (!loaded) {
@@ -192,41 +201,48 @@ ColumnRef Shard::column(size_t block, size_t column, DecodedCache& cache) {
       return std::pair<ColumnRef, size_t>(std::move(loaded), bytes);
     });
   } catch (const Error& error) {
-    if (std::string_view(error.what()).starts_with(name())) throw;
-    throw Error(error.kind(), error.code(), where(block) + error.what());
+    rethrow(error, block);
   }
 }
 
+const Shard::OpenBlock& Shard::opened(size_t block) {
+  const std::lock_guard lock(mutex_);
+  return open_block(block);
+}
+
 void Shard::check(size_t block, size_t column) {
-  const OpenBlock* open = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    open = &open_block(block);
+  try {
+    check_in_place(opened(block), block, column);
+  } catch (const Error& error) {
+    rethrow(error, block);
   }
-  check_in_place(*open, block, column);
+}
+
+void Shard::check_readable(size_t block, size_t column) {
+  try {
+    (void)copy_column(opened(block), block, column);
+  } catch (const Error& error) {
+    rethrow(error, block);
+  }
 }
 
 void Shard::check_values(size_t block, size_t column_index, DecodedCache& cache) {
   const ColumnRef ref = column(block, column_index, cache);
   const ipc::ArrayView* view = &ref->view;
-  const OpenBlock* open = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    open = &open_block(block);
-  }
+  const OpenBlock& open = opened(block);
   // Values in the mapping are checked in a copy, so that no fault can strike while a message is being made.
   ipc::Storage copy;
   ipc::LoadedColumn copied;
-  if (open->layout.compression == ipc::Compression::kNone) {
-    copy = copy_column(*open, block, column_index);
-    const int64_t base = open->layout.column_extent(column_index).offset;
-    copied = ipc::load_column(open->layout, copy.span(), base, *context_.schema, column_index);
-    view = &copied.view;
-  }
   try {
+    if (open.layout.compression == ipc::Compression::kNone) {
+      copy = copy_column(open, block, column_index);
+      const int64_t base = open.layout.column_extent(column_index).offset;
+      copied = ipc::load_column(open.layout, copy.span(), base, *context_.schema, column_index);
+      view = &copied.view;
+    }
     ipc::check_values(*view);
   } catch (const Error& error) {
-    throw Error(error.kind(), error.code(), where(block) + error.what());
+    rethrow(error, block);
   }
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "ipc/array_view.h"
 #include "pipeline/decoded_cache.h"
 #include "pipeline/guarded_file.h"
@@ -87,8 +88,10 @@ class Shard {
   }
   static const std::byte* const kNotPlain;
 
-  // Throws for a fault guard that ended early while this shard's bytes were read.
-  [[noreturn]] void throw_vanished() const { file_.throw_vanished(); }
+  // Throws Error(kIo, "vanished") for a fault guard that ended early while bytes of this block were read.
+  [[noreturn]] void throw_vanished(size_t block) const;
+  // The same, where the column's bytes cannot be read now.
+  void check_readable(size_t block, size_t column);
   // Checks all value offsets, views and text of one column of one block; for the message after a failed gather.
   void check_values(size_t block, size_t column, DecodedCache& cache);
 
@@ -101,6 +104,7 @@ class Shard {
 
   [[nodiscard]] BlockPlace locate_irregular(int64_t row) const noexcept;
   [[nodiscard]] OpenBlock& open_block(size_t block);  // under the mutex
+  [[nodiscard]] const OpenBlock& opened(size_t block);
   // The bytes of a column, copied.
   [[nodiscard]] ipc::Storage copy_column(const OpenBlock& open, size_t block, size_t column) const;
   [[nodiscard]] ipc::LoadedColumn load_compressed(const OpenBlock& open, size_t block, size_t column);
@@ -109,7 +113,10 @@ class Shard {
   void remember_plain(size_t block, size_t column, const std::byte* first_value);
   [[nodiscard]] uint64_t body_offset(size_t block) const noexcept;
   [[nodiscard]] ByteSpan body(size_t block) const noexcept;
+  [[nodiscard]] std::string place(size_t block) const;
   [[nodiscard]] std::string where(size_t block) const;
+  // While `error` is being handled: throws it with the block's place.
+  [[noreturn]] void rethrow(const Error& error, size_t block) const;
 
   Context context_;
   uint32_t number_;

@@ -1,7 +1,5 @@
 #include "pipeline/shard_set.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -272,18 +270,16 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
   }
 
   const auto fail = [&](GatherStatus status, uint32_t column) {
-    for (const std::shared_ptr<Shard>& shard : taken.shards) {
-      struct stat present;
-      const bool there = ::stat((options_.root + "/" + shard->name()).c_str(), &present) == 0;
-      if (status == GatherStatus::kVanished && (!there || present.st_size != table_.bytes(shard->number())))
-        shard->throw_vanished();
-    }
-    if (status == GatherStatus::kVanished) taken.shards.front()->throw_vanished();
     std::unordered_set<uint64_t> checked;
     for (const Located& row : taken.rows) {
-      if (checked.insert((uint64_t{row.shard} << 32) | row.block).second)
+      if (!checked.insert((uint64_t{row.shard} << 32) | row.block).second) continue;
+      if (status == GatherStatus::kVanished) {
+        taken.shards[row.shard]->check_readable(row.block, column);
+      } else {
         taken.shards[row.shard]->check_values(row.block, column, state.cache);
+      }
     }
+    if (status == GatherStatus::kVanished) taken.shards.front()->throw_vanished(taken.rows.front().block);
     throw Error(ErrorKind::kCorrupt, "offsets",
                 "column '" + schema_.fields[column].name + "' held a broken value while it was read");
   };
