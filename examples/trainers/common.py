@@ -53,13 +53,21 @@ def loss_of(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Ten
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """The arguments of every example."""
-    found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("folder", type=Path, help="holds train/, the data set; journals and checkpoints go there")
+    found = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    found.add_argument(
+        "folder", type=Path, help="holds train/, the data set; journals and checkpoints go there"
+    )
     found.add_argument("--epochs", type=int, default=2)
-    found.add_argument("--global-batch", type=int, default=12, help="samples a step, of all processes together")
+    found.add_argument(
+        "--global-batch", type=int, default=12, help="samples a step, of all processes together"
+    )
     found.add_argument("--processes", type=int, default=2, help="where the example starts them itself")
     found.add_argument("--checkpoint-every", type=int, default=4, metavar="STEPS")
-    found.add_argument("--kill-at", type=int, metavar="STEP", help="kill every process when that step was made")
+    found.add_argument(
+        "--kill-at", type=int, metavar="STEP", help="kill every process when that step was made"
+    )
     return found
 
 
@@ -77,6 +85,19 @@ class Journal:
         self._file.flush()
         if step == self._kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class StepCount:
+    """Steps made since the run began, over all of its interruptions."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.steps = state["steps"]
 
 
 def replace(path: Path, value: object) -> None:
