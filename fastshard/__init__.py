@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastshard import errors as errors
+    from fastshard import lightning as lightning
     from fastshard._commit import vacuum as vacuum
     from fastshard.batch import Batch as Batch
     from fastshard.batch import Ragged as Ragged
@@ -44,6 +45,7 @@ __all__ = [
     "convert",
     "errors",
     "index",
+    "lightning",
     "mix",
     "open",
     "vacuum",
@@ -71,7 +73,7 @@ _PUBLIC = {
     "write": "fastshard.writer",
 }
 # Submodules that are reached as attributes without an import of their own.
-_SUBMODULES = ("errors",)
+_SUBMODULES = ("errors", "lightning")
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and refuses what is not there
 

@@ -132,8 +132,10 @@ def resolve(
     worker, num_workers = (info.worker, info.num_workers) if info is not None else (0, 1)
     if rank is None or world_size is None:
         env = os.environ if environ is None else environ
-        sources = (carried, _environment(env)) if info is not None else (_environment(env), carried)
-        rank, world_size = _process_group() or sources[0] or sources[1] or (0, 1)
+        pair = _process_group()
+        if pair is None and info is not None:
+            pair = carried
+        rank, world_size = pair or _environment(env) or carried or (0, 1)
     return Topology(rank, world_size, worker, num_workers, joined=_accelerate.is_here())
 
 

@@ -196,13 +196,13 @@ class ShardLoader:
     # Iterating.
 
     def __iter__(self) -> Iterator[Any]:
-        """Begins the next epoch, or goes on where a loaded state says."""
+        """Begins the next epoch, or goes on where a loaded state says, when the first batch is asked for."""
         topology, start = self._dataset._take()
         plan = self._dataset._source.plan(start, topology)
         progress = Progress(plan, topology)
         self._progress = progress
         self._bad.begin(plan)
-        return _accelerate.in_step(self._delivered(progress), plan.num_batches, plan.remainder)
+        yield from _accelerate.in_step(self._delivered(progress), plan.num_batches, plan.remainder)
 
     def _delivered(self, progress: Progress) -> Generator[Any, None, None]:
         """Hands out batches and counts them: what was made ahead does not count."""

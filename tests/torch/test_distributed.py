@@ -118,3 +118,9 @@ def test_local_world_size() -> None:
 def test_it_does_not_import_torch() -> None:
     code = "import sys; from fastshard import distributed; distributed.resolve(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_process_group_goes_before_half_an_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning sets WORLD_SIZE without RANK for the processes that it starts."""
+    monkeypatch.setattr(distributed, "_process_group", lambda: (1, 2))
+    assert distributed.resolve(environ={"WORLD_SIZE": "2"}) == distributed.Topology(1, 2)

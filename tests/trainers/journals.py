@@ -42,12 +42,16 @@ def make_data(folder: Path) -> Path:
     return folder
 
 
-def check_curves(tmp_path: Path, command: dict[int, list[str]], script: str, **environ: str) -> None:
+def check_curves(
+    tmp_path: Path, command: dict[int, list[str]], script: str, *, own_processes: bool = False, **environ: str
+) -> None:
     """Runs an example with one and with two processes; then kills it and runs it again: the losses are the same.
 
     Args:
         command: by the number of processes, what starts a script with so many.
         script: name of the example.
+        own_processes: the example starts its processes itself, as many as it is told.
+        environ: more variables of the environment.
     """
     call_it = [str(TRAINERS / script)]
     one, two, killed = (tmp_path / name for name in ("one", "two", "killed"))
@@ -56,7 +60,8 @@ def check_curves(tmp_path: Path, command: dict[int, list[str]], script: str, **e
         make_data(folder)
 
     def run(folder: Path, processes: int, *arguments: str, well: bool = True) -> None:
-        done = call([*command[processes], *call_it, str(folder), *arguments], folder, **environ)
+        more = ["--processes", str(processes)] if own_processes else []
+        done = call([*command[processes], *call_it, str(folder), *more, *arguments], folder, **environ)
         assert (done.returncode == 0) == well, done.stdout
 
     run(two, 2)
