@@ -279,6 +279,7 @@ def main() -> int:
                     flush=True,
                 )
     if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(
             json.dumps([{**asdict(bar), "met": bar.met} for bar in bars], indent=1) + "\n"
         )

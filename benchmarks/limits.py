@@ -19,7 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -136,19 +136,19 @@ class Limits:
         return _rate(self.rows, seconds)
 
     def _fancy(self) -> float:
-        arrays = [column.values for column in self._columns.values()]
-        return _rate(
-            self.rows, timed(lambda: [[array[ids] for array in arrays] for ids in _each(self._batches)])
-        )
+        return self._numpy(lambda array, ids: array[ids])
 
     def _take(self) -> float:
+        return self._numpy(lambda array, ids: np.take(array, ids, axis=0))
+
+    def _numpy(self, pick: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
         arrays = [column.values for column in self._columns.values()]
-        return _rate(
-            self.rows,
-            timed(
-                lambda: [[np.take(array, ids, axis=0) for array in arrays] for ids in _each(self._batches)]
-            ),
-        )
+
+        def run() -> None:
+            for ids in self._batches:  # a batch is dropped when the next one is there
+                _ = [pick(array, ids) for array in arrays]
+
+        return _rate(self.rows, timed(run))
 
     def _copies(self, threads: int) -> float:
         data = self._columns["data"]
@@ -208,11 +208,6 @@ class Limits:
                 _ = np.concatenate([vectors[firsts[i] : firsts[i + 1]] for i in rows])
 
         return _rate(self.rows, timed(run))
-
-
-def _each(batches: list[np.ndarray]) -> Iterator[np.ndarray]:
-    # What a comprehension makes of a batch is dropped at the next one, not kept for the epoch.
-    yield from batches
 
 
 def workload_limits(workload: Workload, data: Path, scale: float, rounds: int, libraries: Any) -> Measured:
@@ -371,6 +366,7 @@ def main() -> None:
             text = f"{rate:,.0f} samples/s" if part in WORKLOADS else f"{rate:.2f} GB/s"
             print(f"{part:8} {name:45} {text:>25}")
     if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
