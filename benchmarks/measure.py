@@ -1,4 +1,4 @@
-"""Measuring: alternating repetitions, medians, memory of a process tree, the page cache."""
+"""Measuring: alternating repetitions, medians, memory and CPU time of a process tree, the page cache."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ __all__ = [
     "Memory",
     "TreeMemory",
     "alternate",
+    "cpu_seconds",
     "drop_cache",
     "folder_bytes",
     "median",
     "own_memory",
     "paired_ratio",
+    "waited_for_cpu",
     "warm_cache",
 ]
 
@@ -120,6 +122,26 @@ def _tree(pid: int) -> list[int]:
                 continue
             found.extend(int(child) for child in children.split())
     return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process and its descendants so far, of those as well that ended and were waited for."""
+    ticks = 0
+    for one in _tree(pid):
+        try:
+            text = Path(f"/proc/{one}/stat").read_text()
+        except OSError:
+            continue
+        ticks += sum(int(field) for field in text.rpartition(")")[2].split()[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def waited_for_cpu() -> float:
+    """Seconds that the calling thread could have run and did not, since other work had the CPUs; 0 if not known."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 @dataclass

@@ -40,10 +40,9 @@ class Loader(_Ours):
 
     note = "native threads (one where 0 workers are asked for), global shuffle"
 
-    def __init__(self, views: bool = False) -> None:
-        self._options = {"binary": "view"} if views else {}
-        if views:
-            self.note += "; binary as views of the batch's buffer"
+    def __init__(self, note: str = "", **options: Any) -> None:
+        self._options = options
+        self.note += note
 
     def load(
         self, workload: Workload, folder: Path, batch_size: int, workers: int
@@ -95,4 +94,8 @@ def subject(name: str) -> Subject:
         return InDataLoader()
     if name == "fastshard-take":
         return Takes()
-    return Loader(views=name == "fastshard-views")
+    if name == "fastshard-views":
+        return Loader("; binary as views of the batch's buffer", binary="view")
+    if name == "fastshard-unverified":
+        return Loader("; checksums not compared", verify="never")
+    return Loader()

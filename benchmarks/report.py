@@ -22,6 +22,7 @@ MIB = 1 << 20
 TITLES = {
     "fastshard": "**fastshard** ShardLoader",
     "fastshard-views": "**fastshard** ShardLoader, views",
+    "fastshard-unverified": '**fastshard** ShardLoader, verify="never"',
     "fastshard-dataset": "**fastshard** ShardDataset in DataLoader",
     "fastshard-take": "**fastshard** take in a loop",
     "memmap": "memory map in DataLoader",

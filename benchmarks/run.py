@@ -188,6 +188,7 @@ class Run:
             cache = drop_cache(folder)
         else:
             warm_cache(folder)
+        load = round(os.getloadavg()[0], 2)
         process = run_subject(self._pythons[name], name, arguments, 120 + 5 * seconds + check)
         figures = {
             "kind": "cold" if cold else "warm",
@@ -197,6 +198,7 @@ class Run:
             "round": number,
             "rows": options.rows(workload),
             "cache": cache,
+            "load": load,
         }
         if process.error is not None:
             return {**figures, "error": process.error}
