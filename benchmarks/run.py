@@ -57,6 +57,7 @@ class Options:
     scale: float
     cold: bool
     keep: bool
+    nice: int
 
     def rows(self, workload: Workload) -> int:
         return max(1, int(workload.rows * self.scale))
@@ -72,7 +73,7 @@ class Process:
     error: str | None
 
 
-def run_subject(python: Path, name: str, arguments: Sequence[str], timeout: float) -> Process:
+def run_subject(python: Path, name: str, arguments: Sequence[str], timeout: float, nice: int = 0) -> Process:
     """Start `benchmarks.subject` and watch the memory of its processes."""
     command = [str(python), "-m", "benchmarks.subject", name, *arguments]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
@@ -80,6 +81,8 @@ def run_subject(python: Path, name: str, arguments: Sequence[str], timeout: floa
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=output, stderr=errors, start_new_session=True
         )
+        if nice:
+            give_precedence(process.pid, nice)
         failure = None
         with TreeMemory(process.pid) as memory:
             try:
@@ -95,6 +98,13 @@ def run_subject(python: Path, name: str, arguments: Sequence[str], timeout: floa
             failure = f"exit code {process.returncode}: {' '.join(tail)[:300]}"
     result = json.loads(lines[-1].removeprefix("RESULT ")) if lines else {}
     return Process(result, memory.anonymous, memory.peak, None if lines and result else failure)
+
+
+def give_precedence(pid: int, nice: int) -> None:
+    """Nice value of a process just started and of its session, where the system groups processes by session."""
+    os.setpriority(os.PRIO_PROCESS, pid, nice)
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -153,6 +163,7 @@ class Run:
             name,
             ["convert", "--workload", workload.name, "--parquet", str(parquet), "--folder", str(unfinished)],
             CONVERT_SECONDS,
+            self._options.nice,
         )
         figures = {
             "kind": "convert",
@@ -189,7 +200,7 @@ class Run:
         else:
             warm_cache(folder)
         load = round(os.getloadavg()[0], 2)
-        process = run_subject(self._pythons[name], name, arguments, 120 + 5 * seconds + check)
+        process = run_subject(self._pythons[name], name, arguments, 120 + 5 * seconds + check, options.nice)
         figures = {
             "kind": "cold" if cold else "warm",
             "workload": workload.name,
@@ -313,6 +324,9 @@ def main() -> int:
     )
     parser.add_argument("--scale", type=float, default=1.0, help="part of the workloads' rows")
     parser.add_argument("--cold", action="store_true", help="measure with an empty page cache as well")
+    parser.add_argument(
+        "--nice", type=int, default=0, help="below 0 (as root): before what else the machine does"
+    )
     parser.add_argument("--data", type=Path, help="folder of the sources (default: a temporary one)")
     parser.add_argument(
         "--sets", type=Path, help="folder of the converted data sets (default: beside the sources)"
@@ -341,6 +355,7 @@ def main() -> int:
             scale=arguments.scale,
             cold=arguments.cold,
             keep=arguments.keep,
+            nice=arguments.nice,
         )
         run = Run(options, subjects)
         results.content |= {"machine": machine(), "commit": commit(), "date": time.strftime("%Y-%m-%d")}
@@ -350,6 +365,7 @@ def main() -> int:
         }
         results.content["options"] = {
             "scale": options.scale,
+            "nice": options.nice,
             "seconds": options.seconds,
             "slow_seconds": options.slow_seconds,
         }
