@@ -26,7 +26,7 @@ else ifneq ($(wildcard $(BIN)/python),)
   endif
 endif
 
-.PHONY: demo test test-all build lint format asan tsan wheel clean help
+.PHONY: demo test test-all test-spark test-connect build lint format asan tsan wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## say what there is
@@ -36,10 +36,18 @@ demo: $(STAMPS)/demo  ## real data from Parquet to a trained network
 	$(BIN)/python examples/demo.py
 
 test: $(STAMPS)/dev  ## the test suite without its slow tests
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not spark" $(ARGS)
 
 test-all: $(STAMPS)/dev  ## all tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -m "not spark" $(ARGS)
+	$(MAKE) --no-print-directory test-spark test-connect SPARK_MARKS=spark
+
+SPARK_MARKS ?= spark and not slow
+test-spark: $(STAMPS)/spark  ## the tests that need Spark, in one classic session
+	$(VENV)-spark/bin/python -m pytest -m "$(SPARK_MARKS)" $(ARGS) tests/spark
+
+test-connect: $(STAMPS)/spark  ## the same in one session of Spark Connect
+	FASTSHARD_SPARK=connect $(VENV)-spark/bin/python -m pytest -m "$(SPARK_MARKS)" $(ARGS) tests/spark
 
 build: $(STAMPS)/dev  ## virtual environment with everything for development
 	@echo "$(VENV) is ready: $(BIN)/python, $(BIN)/fastshard"
@@ -85,3 +93,8 @@ $(STAMPS)/demo: $(STAMPS)/tools pyproject.toml $(NATIVE)
 $(STAMPS)/dev: $(STAMPS)/tools pyproject.toml $(NATIVE)
 	$(PIP) install --no-build-isolation --editable '.[dev]'
 	touch $@ $(STAMPS)/demo
+
+$(STAMPS)/spark: $(STAMPS)/dev scripts/spark-environment.sh
+	scripts/prepare-system.sh $(PYTHON) java
+	scripts/spark-environment.sh $(VENV) $(VENV)-spark
+	touch $@

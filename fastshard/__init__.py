@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fastshard import errors as errors
     from fastshard import lightning as lightning
+    from fastshard import spark as spark
     from fastshard._commit import vacuum as vacuum
     from fastshard.batch import Batch as Batch
     from fastshard.batch import Ragged as Ragged
@@ -48,6 +49,7 @@ __all__ = [
     "lightning",
     "mix",
     "open",
+    "spark",
     "vacuum",
     "write",
 ]
@@ -73,7 +75,7 @@ _PUBLIC = {
     "write": "fastshard.writer",
 }
 # Submodules that are reached as attributes without an import of their own.
-_SUBMODULES = ("errors", "lightning")
+_SUBMODULES = ("errors", "lightning", "spark")
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and refuses what is not there
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from fastshard._directory import WriterDirectory, is_own_name, local_path
+from fastshard._directory import MountedDirectory, WriterDirectory, is_own_name, local_path
 from fastshard._index import (
     FORMAT_VERSION,
     INDEX_NAME,
@@ -31,7 +31,7 @@ from fastshard._index import (
     FileRef,
     read_index,
 )
-from fastshard._storage import publish, storage_errors, sync_directory, sync_file, write_durably
+from fastshard._storage import storage_errors, sync_file, write_durably
 from fastshard.errors import CorruptError, InvalidError, NotFoundError
 
 if TYPE_CHECKING:
@@ -53,7 +53,12 @@ class Transaction:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], mode: Mode, *, beside: Collection[str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        mode: Mode,
+        *,
+        beside: Collection[str] | None = None,
+        mounted: bool = False,
     ) -> None:
         """Begin a write.
 
@@ -62,6 +67,8 @@ class Transaction:
             mode: `"error"` refuses a directory that holds anything, `"overwrite"` replaces a data set,
                 `"append"` adds to it; both begin one where there is none.
             beside: Files in the directory that become shards as they are; then others may lie there too.
+            mounted: The directory lies on a mounted object store, which takes one pass of writes into each file and
+                nothing else: no lock, no rename. Files are made elsewhere and copied to their names.
 
         Raises:
             InvalidError: Of the mode, or of a directory that the mode refuses.
@@ -76,7 +83,7 @@ class Transaction:
         self._mode = mode
         self._tables: BlockTableWriter | None = None
         self._columns: list[ColumnStats] = []
-        self._directory = WriterDirectory(self.path)
+        self._directory = MountedDirectory(self.path) if mounted else WriterDirectory(self.path)
         self._abort = weakref.finalize(self, self._directory.abort)
         try:
             with storage_errors("begin to write", self.path):
@@ -127,6 +134,21 @@ class Transaction:
     def temporary(self, name: str) -> str:
         """The path under which a file is written before it counts."""
         return self._directory.temporary(name)
+
+    @property
+    def task_prefix(self) -> str:
+        """Begins the paths of files that other processes write for this transaction; a name of digits follows."""
+        return self._directory.task_prefix
+
+    def sweep_tasks(self) -> None:
+        """Remove what other processes wrote under `task_prefix` and was not added: files of attempts that failed.
+
+        Raises:
+            StorageError: The system refuses.
+        """
+        taken = () if self._tables is None else (entry.path for entry in self._tables.entries)
+        with storage_errors("remove files of failed tasks", self.path):
+            self._directory.sweep_tasks(frozenset(taken))
 
     def start(self, column_count: int) -> None:
         """Start the tables; when appending, with the shards that are there."""
@@ -199,21 +221,21 @@ class Transaction:
         temporary, final = self.temporary(INDEX_NAME), os.path.join(self.path, INDEX_NAME)
         with storage_errors("commit the index", final):
             write_durably(temporary, data)
-            sync_directory(self.path)
+            self._directory.sync()
             # From here on an interruption must not remove the new files: the rename may have happened.
             self._abort.detach()
             try:
-                self._replace_index(temporary, final)
-                sync_directory(self.path)
+                self._replace_index(temporary)
+                self._directory.sync()
                 outdated = self._directory.protected - self._directory.current
                 self._directory.discard(outdated - _names(tables.entries, shard_table, block_table))
             finally:
                 self._directory.release()
         return index
 
-    def _replace_index(self, temporary: str, final: str) -> None:
+    def _replace_index(self, temporary: str) -> None:
         try:
-            publish(temporary, final)
+            self._directory.replace(temporary, INDEX_NAME)
         except OSError:
             self._directory.abort()
             raise

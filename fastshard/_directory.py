@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -11,7 +13,15 @@ from pathlib import PurePath
 from urllib.parse import unquote, urlsplit
 
 from fastshard._index import INDEX_NAME
-from fastshard._storage import DirectoryLock, publish, remove_if_there, storage_errors
+from fastshard._storage import (
+    DirectoryLock,
+    NoLock,
+    copy_sequentially,
+    publish,
+    remove_if_there,
+    storage_errors,
+    sync_directory,
+)
 from fastshard.errors import CorruptError, InvalidError, UnsupportedError
 
 __all__ = ["WriterDirectory", "is_own_name", "local_path"]
@@ -68,7 +78,7 @@ class WriterDirectory:
         self.protected: frozenset[str] = frozenset()
         self._id = os.urandom(6).hex()
         self._pid = os.getpid()
-        self._lock: DirectoryLock | None = None
+        self._lock: DirectoryLock | NoLock | None = None
         self._made_directories: list[str] = []  # the deepest first
         self._made_lock = False
         self._published: list[str] = []
@@ -107,11 +117,29 @@ class WriterDirectory:
         """The path under which this writer writes a file that does not count yet."""
         return os.path.join(self.path, f".tmp-{self._id}-{name}")
 
+    @property
+    def task_prefix(self) -> str:
+        """Begins the paths of files that other processes write for this writer."""
+        return self.temporary("task-")
+
+    def sweep_tasks(self, taken: Collection[str]) -> None:
+        """Remove files under `task_prefix`, but for those whose names are in `taken`."""
+        prefix = os.path.basename(self.task_prefix)
+        self.remove([n for n in os.listdir(self.path) if n.startswith(prefix) and n not in taken])
+
     def publish(self, temporary: str, name: str) -> None:
         """Give a complete and synced file its final name."""
         # Noted first, so that no interruption leaves a file that nobody knows.
         self._published.append(name)
+        self.replace(temporary, name)
+
+    def replace(self, temporary: str, name: str) -> None:
+        """Give a complete and synced file a name that another one may bear."""
         publish(temporary, os.path.join(self.path, name))
+
+    def sync(self) -> None:
+        """Make the names of the files durable."""
+        sync_directory(self.path)
 
     def close_on_abort(self, close: Callable[[], None]) -> None:
         """Have `close` called when the writer gives up, before its files go."""
@@ -212,6 +240,50 @@ class WriterDirectory:
             except OSError:  # somebody else uses it by now
                 break
         self._made_directories.clear()
+
+
+class MountedDirectory(WriterDirectory):
+    """The same on a mounted object store, which takes one pass of writes into each file and nothing else.
+
+    Files are made in a folder of this machine and copied to their names. Nothing is locked: that nobody else writes
+    the data set is up to whoever calls. Nor is anything renamed: an index.json that is seen half written fails its
+    checksum.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._folder = tempfile.mkdtemp(prefix="fastshard-")
+
+    def open(self) -> None:
+        self._make_directory()
+        self._lock = NoLock()
+
+    def temporary(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    @property
+    def task_prefix(self) -> str:
+        return os.path.join(self.path, f"shard-{int(self._id, 16):015d}")
+
+    def replace(self, temporary: str, name: str) -> None:
+        copy_sequentially(temporary, os.path.join(self.path, name))
+        os.unlink(temporary)
+
+    def sync(self) -> None:
+        """Closing a file is what makes it durable."""
+
+    def release(self) -> None:
+        super().release()
+        if os.getpid() == self._pid:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def abort(self) -> None:
+        if os.getpid() == self._pid and self._lock is not None:
+            with suppress(OSError):
+                self.sweep_tasks(())
+        super().abort()
+        if os.getpid() == self._pid:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _modified(directory: str, name: str) -> float:

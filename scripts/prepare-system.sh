@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Usage: prepare-system.sh PYTHON
+# Usage: prepare-system.sh PYTHON [java]
 # Sees to what pip cannot install: a C++20 compiler, Python with venv and headers, and the headers of zstd, lz4 and
-# xxHash. As root on a system with apt-get it installs what is missing; for anyone else it names the command to run and
+# xxHash; with "java", also a Java for Spark. As root on a system with apt-get it installs what is missing; for anyone else it names the command to run and
 # fails. It changes nothing when nothing is missing.
 set -euo pipefail
 
-python=${1:?usage: prepare-system.sh PYTHON}
+python=${1:?usage: prepare-system.sh PYTHON [java]}
+with_java=${2:-}
 oldest=3.10
 
 fail() {
@@ -15,6 +16,17 @@ fail() {
 
 have_python() { command -v "$python" >/dev/null 2>&1; }
 have_header() { echo "#include <$1>" | c++ -E -x c++ - >/dev/null 2>&1; }
+
+# Spark 4 needs Java 17 or newer.
+have_java() {
+    local version
+    version=$("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p') || return 1
+    [ "${version:-0}" -ge 17 ]
+}
+
+java_package() {
+    if apt-cache show openjdk-17-jre-headless >/dev/null 2>&1; then echo openjdk-17-jre-headless; else echo default-jre-headless; fi
+}
 
 # Prints the Debian packages that are missing, in one line.
 missing_packages() {
@@ -34,6 +46,9 @@ missing_packages() {
         have_header xxhash.h || missing+=(libxxhash-dev)
     else
         missing+=(libzstd-dev liblz4-dev libxxhash-dev)
+    fi
+    if [ "$with_java" = java ] && ! have_java; then
+        missing+=("$(java_package)")
     fi
     echo "${missing[*]}"
 }
@@ -64,6 +79,7 @@ for package in $missing; do
         g++) fail "no C++ compiler on this system: install one that knows C++20 (GCC 11, Clang 14 or newer)" ;;
         python*-venv) fail "$python has no venv or no ensurepip: install its venv package, or set PYTHON to another one" ;;
         python*-dev) fail "$python has no Python.h: install its development package, or set PYTHON to another one" ;;
+        *-jre-headless) fail "no Java 17 or newer on this system: install one, or set JAVA_HOME" ;;
         *) echo "fastshard: no $package on this system: CMake will fetch it" ;;
     esac
 done

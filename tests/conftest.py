@@ -21,6 +21,7 @@ UNSANITIZED = {
     "converting",
     "pipeline",
     "reading",
+    "spark",
     "torch",
     "test_order_scale.py",
     "test_order_statistics.py",

@@ -16,7 +16,7 @@ from fastshard._tables import ShardEntry
 from fastshard.converters._blocks import Block, BlockCutter
 from fastshard.converters._options import WriteOptions
 
-__all__ = ["FinishedShard", "ShardFinisher", "ShardSeries"]
+__all__ = ["FinishedShard", "ShardFinisher", "ShardSeries", "finish_shard"]
 
 # Small writes (flatbuffers, bitmaps, narrow columns) are gathered up to here; larger ones pass by.
 _BUFFER = 64 << 10
@@ -35,7 +35,13 @@ class FinishedShard:
 class ShardFinisher:
     """A thread that syncs and indexes shard files, one at a time, while others are written. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, finish: Callable[[str], FinishedShard] | None = None) -> None:
+        """Set up.
+
+        Args:
+            finish: What is done with a written file, in the thread; `finish_shard` where nothing is said.
+        """
+        self._finish = finish_shard if finish is None else finish
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fastshard-shard")
         self._pending: deque[Future[FinishedShard]] = deque()
 
@@ -43,7 +49,7 @@ class ShardFinisher:
         """Take a file that is written; wait first until the one before is done, so that they do not pile up."""
         if self._pending:
             self._pending[-1].exception()
-        self._pending.append(self._thread.submit(_finish_shard, path))
+        self._pending.append(self._thread.submit(self._finish, path))
 
     def done(self, *, wait: bool = False) -> Iterator[FinishedShard]:
         """The shards that are done, in the order of `submit`; with `wait`, all.
@@ -59,7 +65,12 @@ class ShardFinisher:
         self._thread.shutdown(cancel_futures=True)
 
 
-def _finish_shard(path: str) -> FinishedShard:
+def finish_shard(path: str) -> FinishedShard:
+    """Sync and index a written file.
+
+    Raises:
+        StorageError: The system refuses.
+    """
     with storage_errors("write the shard", path):
         sync_file(path)
         return FinishedShard(ShardEntry.of_file(_core.index_file(path, kind="file"), path), path)

@@ -22,7 +22,7 @@ from fastshard.converters._paths import first_line
 from fastshard.converters._tensors import TensorSpec, tensor_specs, to_tensors
 from fastshard.errors import InvalidError, SchemaError, SourceError
 
-__all__ = ["Selected", "Steps", "Transform", "plan_steps"]
+__all__ = ["Selected", "Steps", "Transform", "chosen_columns", "plan_steps"]
 
 Transform: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]"
 
@@ -233,7 +233,7 @@ def plan_steps(
         InvalidError: An argument is malformed or names a column that is not there.
         SchemaError: A column cannot become tensors.
     """
-    chosen = _chosen(schema, columns)
+    chosen = chosen_columns(schema.names, columns)
     fields = () if filter is None else _condition_fields(schema, filter)
     reads = tuple(name for name in schema.names if name in {*chosen, *fields})
     if transform is not None and not callable(transform):
@@ -254,17 +254,26 @@ def _mapping(value: Any, argument: str) -> Mapping[str, Any]:
     return value
 
 
-def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> tuple[str, ...]:
+def chosen_columns(names: Sequence[str], columns: Sequence[str] | None) -> tuple[str, ...]:
+    """What `columns=` stands for: names, in the order wanted.
+
+    Args:
+        names: The columns that there are.
+        columns: Those that are wanted; None for all.
+
+    Raises:
+        InvalidError: One is not there or named twice, or it is no list of names.
+    """
     if columns is None:
-        return tuple(schema.names)
+        return tuple(names)
     if isinstance(columns, str) or not isinstance(columns, Sequence):
         raise InvalidError(f"columns= must be a list of names, not {type(columns).__name__}: {columns!r}")
     if not columns:
         raise InvalidError("columns= is empty; a data set needs at least one column")
     for name in columns:
-        if name not in schema.names:
-            close = difflib.get_close_matches(str(name), schema.names, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"the columns are {schema.names}"
+        if name not in names:
+            close = difflib.get_close_matches(str(name), names, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"the columns are {list(names)}"
             raise InvalidError(f"columns=: there is no column {name!r}; {hint}")
     if len(set(columns)) < len(columns):
         raise InvalidError(f"columns= names a column twice: {list(columns)}")

@@ -1,0 +1,47 @@
+"""The names that Databricks and Spark have for one place, as paths that a Python process opens."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import unquote
+
+from fastshard._directory import local_path
+from fastshard.errors import InvalidError
+
+__all__ = ["is_mount", "resolve_place"]
+
+# Object stores that are mounted as if they were file systems: they take one pass of writes and nothing else.
+_MOUNTS = re.compile(r"/(Volumes|dbfs)(/|$)")
+_WORKSPACE = re.compile(r"/Workspace(/|$)")
+
+
+def resolve_place(dest: str | os.PathLike[str]) -> str:
+    """The absolute path of a destination.
+
+    `dbfs:/x`, `file:///dbfs/x` and `/dbfs/x` are one place, as are `dbfs:/Volumes/...` and `/Volumes/...`.
+
+    Raises:
+        InvalidError: It is no path, or lies in a workspace folder.
+        UnsupportedError: It is a URL that data sets are not written to.
+    """
+    text = os.fsdecode(dest) if isinstance(dest, (str, os.PathLike)) else dest
+    if isinstance(text, str):
+        scheme, colon, rest = text.partition(":")
+        if colon and scheme.lower() == "dbfs":
+            path = "/" + unquote(rest).lstrip("/")
+            text = path if _MOUNTS.match(path) or _WORKSPACE.match(path) else "/dbfs" + path
+        elif colon and scheme.lower() == "file" and rest.startswith("/") and not rest.startswith("//"):
+            text = unquote(rest)
+    path = local_path(text)
+    if _WORKSPACE.match(path):
+        raise InvalidError(
+            f"{path}: workspace folders are for notebooks and small files: executors cannot write there, and what "
+            "they hold is limited; choose a volume, as /Volumes/CATALOG/SCHEMA/VOLUME/train"
+        )
+    return path
+
+
+def is_mount(path: str) -> bool:
+    """Whether a path lies on a mounted object store, by its name."""
+    return _MOUNTS.match(path) is not None

@@ -1,0 +1,201 @@
+"""What an executor does with a partition: its rows become shard files, and one row for each goes to the driver.
+
+    take(batch)     the frame's batch in Arrow's types, through the steps, cut into shards
+    reports()       of shards that are written, synced and indexed
+    finish()        the rest, and a report of the partition itself
+    discard()       remove what this attempt wrote
+
+Every attempt writes files of its own, so that a retry, a speculative copy or a worker that was killed cannot disturb
+another attempt. Only the files that a successful attempt reported become shards.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from fastshard._storage import copy_sequentially, remove_if_there, storage_errors
+from fastshard.converters._options import WriteOptions
+from fastshard.converters._part import Part
+from fastshard.converters._shards import FinishedShard, ShardFinisher, ShardSeries, finish_shard
+from fastshard.converters._steps import Steps
+from fastshard.schema import Normaliser
+from fastshard.spark._types import convert_batch
+from fastshard.spark._wire import encode_entry
+
+__all__ = ["REPORT_DDL", "PartitionJob", "PartitionWriter", "partition_function"]
+
+# A report of a shard; the one with shard -1 is of the partition: its rows, and no entry.
+REPORT_DDL = "partition int, shard int, rows long, file string, entry binary"
+_REPORT = pa.schema(
+    [
+        pa.field("partition", pa.int32()),
+        pa.field("shard", pa.int32()),
+        pa.field("rows", pa.int64()),
+        pa.field("file", pa.utf8()),
+        pa.field("entry", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionJob:
+    """What all partitions have in common. Picklable; schemas are messages, since pickled types forget field names.
+
+    Attributes:
+        frame: What the frame's batches become before the steps.
+        vectors: Which of its columns hold ML vectors.
+        casts: New types by column, as a schema.
+        steps: What else is done to each batch; its casts and schema are put in on the executor.
+        output: What the steps give.
+        target: What is stored, when appending; None: the normal form of `output`.
+        options: How shards are laid out.
+        prefix: Begins the path of every file that an attempt writes. A number follows.
+        staged: Files are written to local disk first and copied to their final names.
+        staging: Where; None: the system's folder for temporary files.
+    """
+
+    frame: bytes
+    vectors: tuple[bool, ...]
+    casts: bytes
+    steps: Steps
+    output: bytes
+    target: bytes | None
+    options: WriteOptions
+    prefix: str
+    staged: bool
+    staging: str | None
+
+
+def partition_function(job: PartitionJob) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What mapInArrow runs. Sent to executors by value, it needs only fastshard there."""
+
+    def write_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        writer = PartitionWriter(job, context.partitionId(), context.taskAttemptId())
+        return writer.run(batches)
+
+    return write_partition
+
+
+def read_schema(message: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(message))
+
+
+class PartitionWriter:
+    """One attempt at one partition. Not thread-safe."""
+
+    def __init__(self, job: PartitionJob, partition: int, attempt: int) -> None:
+        self._job = job
+        self._partition = partition
+        self._attempt = attempt
+        self._frame = read_schema(job.frame)
+        output = read_schema(job.output)
+        casts = {field.name: field.type for field in read_schema(job.casts)}
+        self._steps = replace(job.steps, casts=casts, schema=output)
+        self._normaliser = Normaliser(output, None if job.target is None else read_schema(job.target))
+        self._made: list[str] = []
+        self._rows = 0  # that came in
+        self._written = 0  # that went into shards
+        self._count = 0  # shards reported
+        self._folder = tempfile.mkdtemp(prefix="fastshard-", dir=job.staging) if job.staged else None
+        self._finisher = ShardFinisher(self._finish)
+        self._series = ShardSeries(self._normaliser.schema, job.options, self._finisher, self._temporary)
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the whole partition, and yield the reports.
+
+        Raises:
+            SourceError, SchemaError: A value does not fit; the message names partition, row and column.
+            StorageError: The system refuses. After any error this attempt's files are gone.
+        """
+        done = False
+        try:
+            for batch in batches:
+                self.take(batch)
+                del batch
+                yield from self._reports(wait=False)
+            self._series.finish()
+            yield from self._reports(wait=True)
+            yield self._report(-1, self._written, "", None)
+            done = True
+        finally:
+            self._close(keep=done)
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Take the next batch of the frame."""
+        converted = convert_batch(batch, self._frame, self._job.vectors)
+        part = Part(converted, f"partition {self._partition}", self._rows, self._rows)
+        self._rows += batch.num_rows
+        if self._steps.changes_nothing:
+            self._push(converted)
+            return
+        for selected in self._steps.apply(part):
+            self._push(selected.batch)
+
+    def _push(self, batch: pa.RecordBatch) -> None:
+        for normal in self._normaliser.batches(batch, self._written):
+            self._series.push(normal)
+        self._written += batch.num_rows
+
+    def _temporary(self, number: int) -> str:
+        if self._folder is not None:
+            return os.path.join(self._folder, f"{number:06d}.arrow")
+        path = f"{self._job.prefix}{self._partition:06d}-{self._attempt}-{number:06d}.arrow"
+        self._made.append(path)
+        return path
+
+    def _finish(self, path: str) -> FinishedShard:
+        """Index a written file; a staged one goes to its place. Runs in the finisher's thread."""
+        shard = finish_shard(path)
+        if self._folder is None:
+            return shard
+        number = int(os.path.basename(path).partition(".")[0])
+        # The place cannot rename, so the file gets its final name now: a number that no other attempt has.
+        digits = f"{self._partition:06d}{self._attempt:08d}{number:05d}"
+        final = f"{self._job.prefix}{digits}-{shard.entry.table.hash.hex()[:16]}.arrow"
+        self._made.append(final)
+        with storage_errors("copy the shard to its place", final):
+            copy_sequentially(path, final)
+        with storage_errors("remove a staged shard", path):
+            remove_if_there(path)
+        return FinishedShard(shard.entry, final)
+
+    def _reports(self, *, wait: bool) -> Iterator[pa.RecordBatch]:
+        for shard in self._finisher.done(wait=wait):
+            yield self._report(
+                self._count,
+                shard.entry.table.rows,
+                os.path.basename(shard.temporary),
+                encode_entry(shard.entry),
+            )
+            self._count += 1
+
+    def _report(self, shard: int, rows: int, file: str, entry: bytes | None) -> pa.RecordBatch:
+        row: dict[str, Any] = {
+            "partition": [self._partition],
+            "shard": [shard],
+            "rows": [rows],
+            "file": [file],
+            "entry": [entry],
+        }
+        return pa.RecordBatch.from_pydict(row, schema=_REPORT)
+
+    def _close(self, *, keep: bool) -> None:
+        self._series.close()
+        self._finisher.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if not keep:
+            for path in self._made:
+                with suppress(OSError):  # the driver sweeps what is left
+                    remove_if_there(path)

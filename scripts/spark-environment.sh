@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Usage: spark-environment.sh VENV SPARK_VENV
+# Makes the environment of the Spark tests on top of the development environment VENV: pyspark and the pandas that it
+# asks for lie in SPARK_VENV, all else is taken from VENV, this package included.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=${1:?usage: spark-environment.sh VENV SPARK_VENV}
+spark_venv=${2:?usage: spark-environment.sh VENV SPARK_VENV}
+
+site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+
+"$venv/bin/python" -m venv --without-pip "$spark_venv"
+echo "import site; site.addsitedir('$(realpath "$(site_packages "$venv")")')" >"$(site_packages "$spark_venv")/base.pth"
+"$spark_venv/bin/python" -m pip -qq --disable-pip-version-check install 'pyspark[connect]>=4.1' 'pandas>=2.2,<3'
