@@ -136,8 +136,8 @@ class PartitionWriter:
         converted = convert_batch(batch, self._frame, self._job.vectors)
         part = Part(converted, f"partition {self._partition}", self._rows, self._rows)
         self._rows += batch.num_rows
-        if self._steps.changes_nothing:
-            self._push(converted)
+        if self._steps.only_selects:
+            self._push(self._steps.select(converted))
             return
         for selected in self._steps.apply(part):
             self._push(selected.batch)
