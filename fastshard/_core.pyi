@@ -69,7 +69,7 @@ class ShardSet:
         rows: int,
         shards: int,
         schema_ipc: bytes,
-        check_columns: bool,
+        verify: str,
         cache_bytes: int,
         max_open: int,
     ) -> None: ...

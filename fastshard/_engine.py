@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastshard import _core
+from fastshard._checking import memory_limit
 from fastshard.errors import InvalidError
 
 __all__ = ["Engine", "EngineName", "choose_engine"]
@@ -33,8 +33,14 @@ class Engine:
     reason: str
     direct: bool = False
 
-    def reading(self, *, check: bool, memory: int, read_timeout: float | None) -> dict[str, Any] | None:
-        """What the native stream wants to know, None for mappings."""
+    def reading(self, *, verify: str, memory: int, read_timeout: float | None) -> dict[str, Any] | None:
+        """What the native stream wants to know, None for mappings.
+
+        Args:
+            verify: "always", "once" or "never".
+            memory: Bytes of blocks that are kept.
+            read_timeout: Seconds of one read, or None.
+        """
         if self.name == "mmap":
             return None
         return {
@@ -42,7 +48,7 @@ class Engine:
             "depth": _DEPTH,
             "io_threads": _IO_THREADS,
             "direct": self.direct,
-            "check": check,
+            "verify": verify,
             "budget": memory,
             "ahead": min(_AHEAD_BYTES, max(1 << 20, memory // 2)),
             "read_timeout_ns": 0 if read_timeout is None else int(read_timeout * 1e9),
@@ -79,7 +85,7 @@ def choose_engine(
         return Engine("mmap", "blocks are larger than 16 MiB")
     if kind in _MEMORY_FILES:
         return Engine("mmap", f"the files lie in memory ({kind})")
-    memory = _memory_limit()
+    memory = memory_limit()
     if kind in _NETWORK:
         return Engine(
             "threads", f"the files lie on a network file system ({kind}), where a mapping waits for each page"
@@ -98,20 +104,6 @@ def choose_engine(
     if refusal is None:
         return Engine("uring", why, direct)
     return Engine("threads", f"{why}; {refusal}", direct)
-
-
-def _memory_limit() -> int:
-    """Bytes of memory of this machine, or of the control group where that allows less."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path, encoding="ascii") as file:
-                text = file.read().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            return min(memory, int(text))
-    return memory
 
 
 def _mib(count: int) -> str:

@@ -63,13 +63,16 @@ class Reading:
         cache = ReadOptions().cache_bytes if self.cache_bytes is None else self.cache_bytes
         return ReadOptions(self.verify, cache, self.max_open)
 
-    def open(self, recipe: Recipe, *, windowed: bool, fingerprint: str | None = None) -> Data:
+    def open(
+        self, recipe: Recipe, *, windowed: bool, whole_blocks: bool, fingerprint: str | None = None
+    ) -> Data:
         """Opens samples to be read so. Where nothing else was asked for, they are read as the recipe says.
 
         Args:
             recipe: what they are.
             windowed: the order goes from window to window, so that decompressed blocks are used again. By default two
                 windows of them are kept.
+            whole_blocks: the order uses whole blocks, one after the other.
             fingerprint: which data they must be, if not any; else see `Recipe.open` for what is raised.
         """
         data = recipe.open(
@@ -77,6 +80,7 @@ class Reading:
             forms=None if self.forms == FormOptions() else self.forms,
             options=self._files(),
             windows=2 if windowed and self.cache_bytes is None else 0,
+            whole_blocks=whole_blocks,
             fingerprint=fingerprint,
         )
         for name, what in self.add.items():

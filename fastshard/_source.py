@@ -65,7 +65,12 @@ class Source:
         """The samples, open in this process. See `Recipe.open` for what it raises."""
         if self._data is None:
             windowed = self.order.shuffle == "block"
-            self._data = self.reading.open(self.recipe, windowed=windowed, fingerprint=self._fingerprint)
+            self._data = self.reading.open(
+                self.recipe,
+                windowed=windowed,
+                whole_blocks=self.order.shuffle != "global",
+                fingerprint=self._fingerprint,
+            )
         return self._data
 
     def key(self) -> OrderKey:

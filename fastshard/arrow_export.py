@@ -41,7 +41,7 @@ def record_batches(
     wanted = rows if selection is None else np.diff(selection.ranks(bounds))
     for shard in np.flatnonzero(wanted > 0).tolist():
         name = core.shard_path(shard)
-        if reader.checks_columns:
+        if reader.checking.mode != "never":
             core.check(shard, places)
         path = os.path.join(root, name)
         _check_size(path, name, int(sizes[shard]))

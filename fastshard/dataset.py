@@ -113,7 +113,8 @@ class ShardDataset(IterableDataset[Any]):
                 `NAME__length` says how many values of each are its own.
             add: name of a new column to "__id__", "__valid__" (False where a sample is a repeat of `tail="pad"`) or
                 "__source__" (which of the sources of `fs.mix`).
-            verify: when columns are compared with their hashes: "auto", "once" or "never"; see `fastshard.open`.
+            verify: when columns are compared with their hashes: "auto", "always", "once" or "never"; see
+                `fastshard.reader.ReadOptions`.
             cache_bytes: budget for decompressed blocks in each process, in bytes. None for 256 MiB, or for two windows
                 of the data set if that is more and blocks are shuffled.
             max_open: shards that are mapped at a time.

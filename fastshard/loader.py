@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from fastshard import _accelerate, _core
 from fastshard._bad_samples import BadSample, BadSamples
+from fastshard._checking import Checking, Verify
 from fastshard._engine import Engine, EngineName, choose_engine
 from fastshard._gather_stream import GatherStream
 from fastshard._index import DatasetIndex
@@ -27,7 +28,7 @@ from fastshard.distributed import usable_cpus
 from fastshard.errors import CorruptError, InvalidError, ReadTimeoutError, StorageError
 from fastshard.forms import Binary
 from fastshard.loader_stats import LoaderStats, Totals
-from fastshard.reader import ShardReader, Verify
+from fastshard.reader import ShardReader
 from fastshard.source import Data, Recipe
 
 __all__ = ["LoaderStats", "PipelineOptions", "ShardLoader"]
@@ -188,6 +189,7 @@ class ShardLoader:
         self._gather = self._dataset._source.gather()
         self._memory = _two_windows(self._data) if memory is None else memory
         self._engine = _engine(engine, self._data, read_timeout)
+        self._checking = _checking(verify, self._engine, self._data)
         self._progress: Progress | None = None
         self._bad = BadSamples(self._data, self._dataset.path)
         self._totals = Totals()
@@ -283,7 +285,7 @@ class ShardLoader:
             prefetch=self._prefetch(plan.batch_size),
             keep_going=self._options.on_bad_sample == "replace",
             reading=self._engine.reading(
-                check=reader.checks_columns,
+                verify=self._checking.mode,
                 memory=self._memory,
                 read_timeout=self._options.read_timeout,
             ),
@@ -366,6 +368,8 @@ class ShardLoader:
             self._data.stats(),
             engine=self._engine.name,
             engine_reason=self._engine.reason,
+            verify=self._checking.mode,
+            verify_reason=self._checking.reason,
             bad_samples=len(self._bad.found),
             transforms=bool(self._transforms),
         )
@@ -406,6 +410,14 @@ def _engine(asked: EngineName, data: Data, read_timeout: float | None) -> Engine
             f'engine="{asked}": several data sets together are read through mappings; use "mmap" or "auto"'
         )
     return choose_engine("mmap", os.curdir, 0, largest_batch=0, read_timeout=read_timeout)
+
+
+def _checking(verify: Verify, engine: Engine, data: Data) -> Checking:
+    """When columns are compared with their hashes."""
+    if data.native is None:
+        return Checking(verify, "several data sets are read, each as fits it")
+    reader = data.native[0]
+    return reader.checking if engine.name == "mmap" else reader.checking_of_blocks()
 
 
 def _largest_block(index: DatasetIndex) -> int:

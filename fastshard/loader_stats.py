@@ -25,6 +25,7 @@ class LoaderStats:
         blocks_used_again: Blocks that an engine had read and that were still kept when they were needed again.
         reads: Counters of the reader: shards, blocks and columns opened, checked and decompressed, bytes.
         engine: Which way bytes come, and `engine_reason`: why that.
+        verify: When columns are compared with their hashes, and `verify_reason`: why then.
         bad_samples: That were replaced.
         limit: One sentence that says what limits.
     """
@@ -44,6 +45,8 @@ class LoaderStats:
     reads: Mapping[str, int]
     engine: str
     engine_reason: str
+    verify: str
+    verify_reason: str
     bad_samples: int
     limit: str
 
@@ -82,6 +85,8 @@ class Totals:
         *,
         engine: str,
         engine_reason: str,
+        verify: str,
+        verify_reason: str,
         bad_samples: int,
         transforms: bool,
     ) -> LoaderStats:
@@ -108,6 +113,8 @@ class Totals:
             reads=dict(reads),
             engine=engine,
             engine_reason=engine_reason,
+            verify=verify,
+            verify_reason=verify_reason,
             bad_samples=bad_samples,
             limit=_limit(seconds, wait, sums, reads, transforms),
         )

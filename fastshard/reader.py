@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastshard import _core
+from fastshard._checking import Checking, Verify, check_verify, choose_checking
 from fastshard._index import ColumnStats, DatasetIndex, read_index
 from fastshard._sequence import SampleSequence
 from fastshard.assemble import ColumnPlan
@@ -25,11 +26,9 @@ from fastshard.verification import Fault, verify
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ReadOptions", "ShardReader", "open"]
+__all__ = ["ReadOptions", "ShardReader", "Verify", "open"]
 
 _OPEN_ATTEMPTS = 5
-
-Verify = Literal["auto", "once", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +36,24 @@ class ReadOptions:
     """How shards are opened.
 
     Attributes:
-        verify: "once" compares each column of a block with its hash when it is first used; "never" does not; "auto" is
-            "once" unless the data set is larger than half of the machine's memory, where random access would read
-            whole blocks for single rows.
+        verify: "once" compares each column of a block with its hash when it is first used; "always" whenever its bytes
+            are read, decompressed, or gathered from a mapping; "never" does not. "auto" is "once" unless the data set
+            is larger than half of the machine's memory and read at random, so that comparing would read whole blocks
+            for single samples.
         cache_bytes: Budget for decompressed columns of blocks, in bytes.
         windows: So many windows of the data set (docs/order.md, section 5) are the budget where that is more.
         max_open: Shards that are mapped at a time.
+        whole_blocks: They are read in an order that uses whole blocks, by whoever opens them for that.
     """
 
     verify: Verify = "auto"
     cache_bytes: int = 256 << 20
     max_open: int = 1024
     windows: int = 0
+    whole_blocks: bool = False
 
     def __post_init__(self) -> None:
-        if self.verify not in ("auto", "once", "never"):
-            raise InvalidError(f"verify is 'auto', 'once' or 'never', not {self.verify!r}")
+        check_verify(self.verify)
         for name in ("cache_bytes", "max_open"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < (1 if name == "max_open" else 0):
@@ -132,7 +133,7 @@ class ShardReader(SampleSequence):
             raise InvalidError(f"columns is a list of names, not the string {columns!r}")
         self._forms = forms or FormOptions()
         self._options = options or ReadOptions()
-        self._index, self._core, self._checks = _open_core(os.path.abspath(self._path), self._options)
+        self._index, self._core, self._checking = _open_core(os.path.abspath(self._path), self._options)
         if fingerprint is not None and fingerprint != self._index.fingerprint:
             raise StateError(
                 f"{self._path}: the data set was replaced since this reader was pickled: "
@@ -198,9 +199,13 @@ class ShardReader(SampleSequence):
         return self._core
 
     @property
-    def checks_columns(self) -> bool:
-        """Whether columns are compared with their hashes when they are first used."""
-        return self._checks
+    def checking(self) -> Checking:
+        """When columns are compared with their hashes, and why."""
+        return self._checking
+
+    def checking_of_blocks(self) -> Checking:
+        """The same for whoever reads whole blocks past the mappings."""
+        return choose_checking(self._options.verify, self._index.bytes, whole_blocks=True)
 
     @property
     def schema(self) -> pyarrow.Schema:
@@ -279,7 +284,10 @@ class ShardReader(SampleSequence):
         return describe(self._index, self._plan.forms)
 
     def stats(self) -> dict[str, int]:
-        """Counters since it was opened: shards, blocks and columns opened, checked and decompressed, bytes."""
+        """Counters since it was opened: shards, blocks and columns opened, checked and decompressed, bytes.
+
+        `checking` says when columns are compared with their hashes.
+        """
         counters: dict[str, int] = self._core.stats()
         return counters
 
@@ -338,24 +346,18 @@ def _unpickle(
     return ShardReader(path, columns=columns, forms=forms, options=options, fingerprint=fingerprint)
 
 
-def _check_columns(options: ReadOptions, index: DatasetIndex) -> bool:
-    if options.verify != "auto":
-        return options.verify == "once"
-    return index.bytes <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
 def _window_bytes(index: DatasetIndex) -> int:
     return index.window * index.raw_bytes // max(1, index.rows)
 
 
-def _open_core(root: str, options: ReadOptions) -> tuple[DatasetIndex, Any, bool]:
-    """The index, the native reader over it, and whether that checks columns.
+def _open_core(root: str, options: ReadOptions) -> tuple[DatasetIndex, Any, Checking]:
+    """The index, the native reader over it, and when that checks columns.
 
     Two commits while it opens make it read the index again.
     """
     for attempt in range(_OPEN_ATTEMPTS):
         index = read_index(root)
-        checks = _check_columns(options, index)
+        checking = choose_checking(options.verify, index.bytes, whole_blocks=options.whole_blocks)
         try:
             core = _core.ShardSet(
                 root=root,
@@ -366,7 +368,7 @@ def _open_core(root: str, options: ReadOptions) -> tuple[DatasetIndex, Any, bool
                 rows=index.rows,
                 shards=index.shards,
                 schema_ipc=index.schema_ipc,
-                check_columns=checks,
+                verify=checking.mode,
                 cache_bytes=max(options.cache_bytes, options.windows * _window_bytes(index)),
                 max_open=options.max_open,
             )
@@ -387,7 +389,7 @@ def _open_core(root: str, options: ReadOptions) -> tuple[DatasetIndex, Any, bool
                 f"{root}: the fingerprint of the shard table is not what index.json says; "
                 "restore the files, or convert the source again"
             )
-        return index, core, checks
+        return index, core, checking
     raise NotFoundError(f"{root}: the data set was replaced {_OPEN_ATTEMPTS} times while it was being opened")
 
 

@@ -257,6 +257,7 @@ class Reading:
     forms: FormOptions | None
     options: ReadOptions | None
     windows: int
+    whole_blocks: bool = False
 
 
 class Recipe(ABC):
@@ -280,6 +281,7 @@ class Recipe(ABC):
         forms: FormOptions | None = None,
         options: ReadOptions | None = None,
         windows: int = 0,
+        whole_blocks: bool = False,
         fingerprint: str | None = None,
     ) -> Data:
         """Open the samples.
@@ -288,7 +290,7 @@ class Recipe(ABC):
             columns: Names of the columns to read; None for those that the recipe names, or all.
             forms: How they are delivered; None for what the recipe says.
             options: How shards are opened; likewise.
-            windows: See `ReadOptions.windows`.
+            windows, whole_blocks: See `ReadOptions`.
             fingerprint: What the samples must have; None for any.
 
         Raises:
@@ -297,7 +299,9 @@ class Recipe(ABC):
         """
         if isinstance(columns, str):
             raise InvalidError(f"columns is a list of names, not the string {columns!r}")
-        data = self._open(Reading(None if columns is None else tuple(columns), forms, options, windows))
+        data = self._open(
+            Reading(None if columns is None else tuple(columns), forms, options, windows, whole_blocks)
+        )
         if fingerprint is not None and fingerprint != data.fingerprint:
             raise StateError(
                 f"{self.where}: the data were replaced: the fingerprint was {fingerprint}, now it is {data.fingerprint}"
@@ -329,11 +333,13 @@ class PathRecipe(Recipe):
         from fastshard.reader import ReadOptions, ShardReader
 
         options = reading.options or self.options or ReadOptions()
+        if reading.windows or reading.whole_blocks:
+            options = replace(options, windows=reading.windows, whole_blocks=reading.whole_blocks)
         return ShardReader(
             self.path,
             columns=self.columns if reading.columns is None else reading.columns,
             forms=self.forms if reading.forms is None else reading.forms,
-            options=replace(options, windows=reading.windows) if reading.windows else options,
+            options=options,
             fingerprint=self.fingerprint,
         )
 

@@ -33,7 +33,7 @@ Hash128 parse_hash(const py::bytes& bytes) {
 
 std::shared_ptr<ShardSet> open_shard_set(std::string root, std::string shard_table, std::string block_table,
                                          const py::bytes& shard_table_hash, int64_t block_table_bytes, int64_t rows,
-                                         int64_t shards, const py::bytes& schema_ipc, bool check_columns,
+                                         int64_t shards, const py::bytes& schema_ipc, const std::string& verify,
                                          size_t cache_bytes, size_t max_open) {
   ShardSetOptions options;
   options.root = std::move(root);
@@ -46,7 +46,7 @@ std::shared_ptr<ShardSet> open_shard_set(std::string root, std::string shard_tab
   const std::string_view schema = schema_ipc;
   const auto* const bytes = reinterpret_cast<const std::byte*>(schema.data());
   options.schema_message.assign(bytes, bytes + schema.size());
-  options.check_columns = check_columns;
+  options.verify = parse_verify(verify);
   options.cache_bytes = cache_bytes;
   options.max_open = std::max<size_t>(1, max_open);
   const py::gil_scoped_release release;
@@ -130,13 +130,20 @@ py::dict stats(ShardSet& set) {
 
 }  // namespace
 
+pipeline::Verify parse_verify(const std::string& name) {
+  if (name == "never") return pipeline::Verify::kNever;
+  if (name == "once") return pipeline::Verify::kOnce;
+  if (name == "always") return pipeline::Verify::kAlways;
+  throw Error(ErrorKind::kInvalid, "verify is 'never', 'once' or 'always' here, not '" + name + "'");
+}
+
 void register_pipeline(py::module_& module) {
   using pipeline::ShardTable;
   py::class_<Projection, std::shared_ptr<Projection>>(module, "Projection");
   py::class_<ShardSet, std::shared_ptr<ShardSet>>(module, "ShardSet")
       .def(py::init(&open_shard_set), py::kw_only(), py::arg("root"), py::arg("shard_table"), py::arg("block_table"),
            py::arg("shard_table_hash"), py::arg("block_table_bytes"), py::arg("rows"), py::arg("shards"),
-           py::arg("schema_ipc"), py::arg("check_columns"), py::arg("cache_bytes"), py::arg("max_open"))
+           py::arg("schema_ipc"), py::arg("verify"), py::arg("cache_bytes"), py::arg("max_open"))
       .def_property_readonly("rows", &ShardSet::rows)
       .def_property_readonly("shards", [](const ShardSet& self) { return self.table().size(); })
       .def_property_readonly("fields",

@@ -36,13 +36,13 @@ struct PythonStream {
   BatchStream stream;
 };
 
-// How blocks are read: engine ("uring" or "threads"), depth, io_threads, direct, check, budget, ahead, read_timeout.
+// How blocks are read: engine ("uring" or "threads"), depth, io_threads, direct, verify, budget, ahead, read_timeout.
 std::unique_ptr<pipeline::BlockStore> make_store(const std::shared_ptr<ShardSet>& set, const Projection& projection,
                                                  const py::dict& reading) {
   pipeline::BlockStoreOptions options;
   options.depth = std::max(1U, reading["depth"].cast<uint32_t>());
   options.direct = reading["direct"].cast<bool>();
-  options.check = reading["check"].cast<bool>();
+  options.verify = parse_verify(reading["verify"].cast<std::string>());
   options.budget_bytes = reading["budget"].cast<size_t>();
   options.ahead_bytes = reading["ahead"].cast<size_t>();
   options.read_timeout = std::chrono::nanoseconds(reading["read_timeout_ns"].cast<int64_t>());

@@ -31,8 +31,9 @@ class Sampler {
       : set_(std::move(set)), projection_(std::move(projection)) {
     for (size_t i = 0; i < projection_->columns.size(); ++i) {
       const Form& form = projection_->forms[i];
-      const int64_t width =
-          form.kind == FormKind::kArray ? pipeline::plain_width(set_->schema().fields[projection_->columns[i]]) : 0;
+      // What is compared anew for each sample takes the general way.
+      const bool direct = form.kind == FormKind::kArray && set_->verify_mode() != pipeline::Verify::kAlways;
+      const int64_t width = direct ? pipeline::plain_width(set_->schema().fields[projection_->columns[i]]) : 0;
       widths_.push_back(width);
       py::object type;
       if (width > 0)

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "bindings/forms.h"
@@ -19,6 +20,9 @@ struct Projection {
   std::vector<pipeline::Padding> paddings;  // one for each column
   std::vector<pybind11::str> names;
 };
+
+// "never", "once" or "always". Throws Error(kInvalid).
+[[nodiscard]] pipeline::Verify parse_verify(const std::string& name);
 
 // The columns of samples `ids` as Python gets them: what `whole_column` makes of each. Throws Error that names the
 // sample and its shard.

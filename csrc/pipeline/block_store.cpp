@@ -200,7 +200,7 @@ std::shared_ptr<const LoadedBlock> BlockStore::decode(Entry& entry) const {
   for (const uint32_t column : columns_) {
     const ipc::BufferExtent extent = layout.column_extent(column);
     const ByteSpan bytes = body.subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.length));
-    if (options_.check) entry.shard->compare_column(entry.block, column, bytes);
+    entry.shard->compare_column(options_.verify, entry.block, column, bytes);
     try {
       loaded->columns.push_back(ipc::load_column(layout, bytes, extent.offset, schema, column));
     } catch (const Error& error) {

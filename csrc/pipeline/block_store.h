@@ -41,7 +41,7 @@ struct BlockStoreOptions {
   size_t ahead_bytes = size_t{64} << 20;     // of blocks asked for and not yet used
   uint32_t depth = 16;                       // reads in flight
   bool direct = true;                        // past the page cache
-  bool check = true;                         // compare columns with their hashes
+  Verify verify = Verify::kOnce;             // when columns are compared with their hashes
   std::chrono::nanoseconds read_timeout{0};  // of one read; 0: none
 };
 

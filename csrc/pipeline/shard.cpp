@@ -119,10 +119,16 @@ ipc::BatchLayout Shard::parse_metadata(size_t block, ByteSpan metadata) const {
   }
 }
 
-void Shard::compare_column(size_t block, size_t column, ByteSpan extent) {
+bool Shard::wants_check(Verify verify, size_t block, size_t column) const {
+  return verify == Verify::kAlways || (verify == Verify::kOnce && !context_.checked->contains(number_, block, column));
+}
+
+void Shard::compare_column(Verify verify, size_t block, size_t column, ByteSpan extent) {
+  if (!wants_check(verify, block, column)) return;
   context_.counters->columns_checked.fetch_add(1, std::memory_order_relaxed);
   context_.counters->bytes_checked.fetch_add(static_cast<int64_t>(extent.size()), std::memory_order_relaxed);
   compare(block, column, xxh3_64(extent));
+  context_.checked->insert(number_, block, column);
 }
 
 Shard::OpenBlock& Shard::open_block(size_t block) {
@@ -151,6 +157,7 @@ void Shard::check_in_place(const OpenBlock& open, size_t block, size_t column) {
   context_.counters->columns_checked.fetch_add(1, std::memory_order_relaxed);
   context_.counters->bytes_checked.fetch_add(extent.length, std::memory_order_relaxed);
   compare(block, column, found);
+  context_.checked->insert(number_, block, column);
 }
 
 ipc::Storage Shard::copy_column(const OpenBlock& open, size_t block, size_t column) const {
@@ -162,7 +169,7 @@ ipc::Storage Shard::copy_column(const OpenBlock& open, size_t block, size_t colu
 ipc::LoadedColumn Shard::load_compressed(const OpenBlock& open, size_t block, size_t column) {
   const ipc::BufferExtent extent = open.layout.column_extent(column);
   const ipc::Storage copy = copy_column(open, block, column);
-  if (context_.check_columns) compare_column(block, column, copy.span());
+  compare_column(context_.verify, block, column, copy.span());
   context_.counters->columns_decompressed.fetch_add(1, std::memory_order_relaxed);
   return ipc::load_column(open.layout, copy.span(), extent.offset, *context_.schema, column);
 }
@@ -183,7 +190,8 @@ ColumnRef Shard::column(size_t block, size_t column, DecodedCache& cache) {
     if (open.layout.compression == ipc::Compression::kNone) {
       std::unique_ptr<const ipc::LoadedColumn>& loaded = open.loaded[column];
       if (!loaded) {
-        if (context_.check_columns) check_in_place(open, block, column);
+        if (context_.verify == Verify::kOnce && wants_check(Verify::kOnce, block, column))
+          check_in_place(open, block, column);
         loaded = std::make_unique<const ipc::LoadedColumn>(
             ipc::load_column(open.layout, body(block), 0, *context_.schema, column));
         const std::byte* const first_value = plain_values_of(loaded->view);
@@ -224,6 +232,15 @@ void Shard::check_readable(size_t block, size_t column) {
   } catch (const Error& error) {
     rethrow(error, block);
   }
+}
+
+void Shard::check_mapped(size_t block, size_t column) {
+  const OpenBlock* open = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    open = &open_block(block);
+  }
+  if (open->layout.compression == ipc::Compression::kNone) check_in_place(*open, block, column);
 }
 
 void Shard::check_values(size_t block, size_t column_index, DecodedCache& cache) {

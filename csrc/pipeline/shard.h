@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "ipc/array_view.h"
+#include "pipeline/checked.h"
 #include "pipeline/decoded_cache.h"
 #include "pipeline/guarded_file.h"
 #include "pipeline/tables.h"
@@ -40,7 +41,8 @@ class Shard {
   struct Context {
     const ipc::Schema* schema;  // outlives the shard
     ReadCounters* counters;     // likewise
-    bool check_columns;         // compare each column extent with its hash when it is first used
+    CheckedColumns* checked;    // likewise
+    Verify verify;              // of what is taken through the mapping
   };
 
   // Throws Error(kNotFound | kIo | kCorrupt) that names the shard's file.
@@ -65,16 +67,19 @@ class Shard {
     return {static_cast<uint32_t>(block), row - static_cast<int64_t>(block) * block_rows_};
   }
 
-  // The column of a block, checked. Throws.
+  // The column of a block, checked as Context::verify says; with kAlways, whoever gathers from a mapping calls
+  // `check_mapped` first. Throws.
   [[nodiscard]] ColumnRef column(size_t block, size_t column, DecodedCache& cache);
 
   // Compares a column extent with its hash, in place.
   void check(size_t block, size_t column);
+  // The same of what lies uncompressed in the mapping alone: the rest is compared when it is decompressed.
+  void check_mapped(size_t block, size_t column);
 
   // For bytes of the shard that came another way than through the mapping: what the index says of them holds, or an
   // error.
   [[nodiscard]] ipc::BatchLayout parse_metadata(size_t block, ByteSpan metadata) const;
-  void compare_column(size_t block, size_t column, ByteSpan extent);
+  void compare_column(Verify verify, size_t block, size_t column, ByteSpan extent);
 
   // First value of a column that lies in the mapping as rows of constant width without nulls; kNotPlain where it does
   // not, null where that is not known yet (call `column`).
@@ -102,6 +107,7 @@ class Shard {
     std::vector<std::unique_ptr<const ipc::LoadedColumn>> loaded;  // of uncompressed blocks
   };
 
+  [[nodiscard]] bool wants_check(Verify verify, size_t block, size_t column) const;
   [[nodiscard]] BlockPlace locate_irregular(int64_t row) const noexcept;
   [[nodiscard]] OpenBlock& open_block(size_t block);  // under the mutex
   [[nodiscard]] const OpenBlock& opened(size_t block);

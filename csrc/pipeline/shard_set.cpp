@@ -43,6 +43,15 @@ struct Taken {
   std::vector<Located> rows;
 };
 
+// Compares what the rows are about to be taken from, as far as it lies uncompressed in the mapping.
+void check_again(const Taken& taken, std::span<const uint32_t> columns) {
+  std::unordered_set<uint64_t> checked;
+  for (const Located& row : taken.rows) {
+    if (!checked.insert((uint64_t{row.shard} << 32) | row.block).second) continue;
+    for (const uint32_t column : columns) taken.shards[row.shard]->check_mapped(row.block, column);
+  }
+}
+
 bool consecutive(std::span<const int64_t> ids) {
   if (ids.empty() || ids.back() - ids.front() != static_cast<int64_t>(ids.size()) - 1) return false;
   for (size_t i = 1; i < ids.size(); ++i) {
@@ -77,8 +86,8 @@ bool plain_sources(const Taken& taken, uint32_t column, int64_t width, DecodedCa
 }  // namespace
 
 struct ShardSet::State {
-  explicit State(const ShardSetOptions& options, uint64_t forks)
-      : generation(forks), cache(options.cache_bytes), pool(BufferPool::make(size_t{128} << 20)) {}
+  State(const ShardSetOptions& options, size_t columns, uint64_t forks)
+      : generation(forks), checked(columns), cache(options.cache_bytes), pool(BufferPool::make(size_t{128} << 20)) {}
 
   struct Open {
     std::shared_ptr<Shard> shard;
@@ -86,6 +95,7 @@ struct ShardSet::State {
   };
 
   const uint64_t generation;
+  CheckedColumns checked;
   std::mutex mutex;
   std::unordered_map<uint32_t, Open> open;  // by shard number
   std::list<uint32_t> order;                // most recently used first
@@ -121,7 +131,7 @@ ShardSet::State& ShardSet::state() {
   State* state = state_.load(std::memory_order_acquire);
   if (state != nullptr && state->generation == now) return *state;
   install_fault_handler();
-  auto* const fresh = new State(options_, now);
+  auto* const fresh = new State(options_, schema_.fields.size(), now);
   if (!state_.compare_exchange_strong(state, fresh, std::memory_order_acq_rel)) {
     delete fresh;
     return *state;
@@ -173,7 +183,7 @@ std::shared_ptr<Shard> ShardSet::shard(size_t number) {
       state.order.splice(state.order.begin(), state.order, found->second.used);
     return found->second.shard;
   }
-  const Shard::Context context{&schema_, &counters_, options_.check_columns};
+  const Shard::Context context{&schema_, &counters_, &state.checked, options_.verify};
   auto opened = std::make_shared<Shard>(context, options_.root, table_, number, block_table(state, number));
   while (state.open.size() >= options_.max_open) {
     state.open.erase(state.order.back());
@@ -284,6 +294,7 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
                 "column '" + schema_.fields[column].name + "' held a broken value while it was read");
   };
 
+  if (options_.verify == Verify::kAlways) check_again(taken, columns);
   const bool in_order = consecutive(ids);
   const auto sources = std::make_unique_for_overwrite<const std::byte*[]>(ids.size());
   for (const uint32_t column : columns) {
@@ -362,6 +373,7 @@ void ShardSet::close() {
   state.open.clear();
   state.order.clear();
   state.blocks_file = GuardedFile();
+  state.checked.clear();
 }
 
 }  // namespace fastshard::pipeline

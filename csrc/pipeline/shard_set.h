@@ -32,8 +32,8 @@ struct ShardSetOptions {
   int64_t block_table_bytes = 0;
   int64_t rows = 0;
   int64_t shards = 0;
-  std::vector<std::byte> schema_message;  // encapsulated
-  bool check_columns = true;
+  std::vector<std::byte> schema_message;   // encapsulated
+  Verify verify = Verify::kOnce;           // of what is taken through mappings
   size_t cache_bytes = size_t{256} << 20;  // of decompressed columns
   size_t max_open = 1024;                  // shards
 };
@@ -69,6 +69,7 @@ class ShardSet {
   [[nodiscard]] std::shared_ptr<Shard> shard(size_t number);
   [[nodiscard]] DecodedCache& cache();
   [[nodiscard]] BufferPool& pool();
+  [[nodiscard]] Verify verify_mode() const noexcept { return options_.verify; }
 
   // Changes in the child of a fork: what was opened before must be asked for again.
   [[nodiscard]] static uint64_t generation() noexcept;
