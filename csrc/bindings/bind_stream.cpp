@@ -120,6 +120,7 @@ py::dict stats(const PythonStream& self) {
   const pipeline::BlockStoreStats store = self.stream.store_stats();
   dict["blocks_read"] = store.blocks_read;
   dict["bytes_read"] = store.bytes_read;
+  dict["partial_blocks"] = store.partial_blocks;
   dict["blocks_read_again"] = store.blocks_read_again;
   dict["blocks_used_again"] = store.blocks_used_again;
   dict["held_bytes"] = store.held_bytes;

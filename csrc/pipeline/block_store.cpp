@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
+#include "pipeline/block_bytes.h"
 
 namespace fastshard::pipeline {
 namespace {
@@ -14,6 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxFiles = 128;
+constexpr double kWholeShare = 0.75;  // of a block: where as much of it is wanted, it is read whole
 
 uint64_t key_of(uint32_t shard, uint32_t block) { return (uint64_t{shard} << 32) | block; }
 
@@ -28,19 +31,20 @@ struct BlockStore::Entry {
   bool kept = false;  // in order_
   std::list<uint64_t>::iterator place;
 
+  size_t counted = 0;  // in ahead_, until it is used
+
   // Of the read, by the I/O thread until it leaves kReading:
   std::shared_ptr<io::DirectFile> file;
-  int64_t first = 0;   // file offset of raw
-  int64_t wanted = 0;  // bytes of raw that must be there
-  int64_t got = 0;
-  uint32_t attempts = 0;
-  Clock::time_point begun{};
-  ipc::Storage raw;
+  BlockBytes bytes_of;
+  std::optional<ipc::BatchLayout> layout;  // where only some columns are read: what the metadata say
+  size_t in_flight = 0;
+  bool failed = false;
 
   std::shared_ptr<const LoadedBlock> loaded;
   std::exception_ptr error;
 
-  [[nodiscard]] size_t bytes() const noexcept { return loaded ? loaded->bytes : static_cast<size_t>(wanted); }
+  [[nodiscard]] int64_t offset() const noexcept { return shard->entry(block).extent.offset; }
+  [[nodiscard]] int64_t body_offset() const noexcept { return offset() + shard->entry(block).extent.metadata_bytes; }
   [[nodiscard]] std::string where() const {
     return shard->name() + ": block " + std::to_string(block) + " at offset " +
            std::to_string(shard->entry(block).extent.offset) + ": ";
@@ -49,7 +53,11 @@ struct BlockStore::Entry {
 
 BlockStore::BlockStore(std::shared_ptr<ShardSet> set, std::vector<uint32_t> columns,
                        std::unique_ptr<io::ReadEngine> engine, BlockStoreOptions options)
-    : set_(std::move(set)), columns_(std::move(columns)), options_(options), engine_(std::move(engine)) {
+    : set_(std::move(set)),
+      columns_(std::move(columns)),
+      options_(options),
+      projects_(columns_.size() < set_->schema().fields.size()),
+      engine_(std::move(engine)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -95,26 +103,21 @@ BlockStore::EntryRef BlockStore::find_or_queue(uint32_t shard, uint32_t block, b
   entry->key = key;
   entry->shard = set_->shard(shard);
   entry->block = block;
-  prepare(*entry);
+  const ipc::BlockExtent& extent = entry->shard->entry(block).extent;
   const std::lock_guard lock(mutex_);
+  const auto share = shares_.find(shard);
+  entry->counted = static_cast<size_t>(static_cast<double>(extent.metadata_bytes + extent.body_bytes) *
+                                       (share == shares_.end() ? 1.0 : share->second));
   const auto [found, inserted] = entries_.try_emplace(key, entry);
   if (!inserted) return found->second;
   is_new = true;
-  ahead_ += entry->bytes();
+  ahead_ += entry->counted;
   if (urgent) {
     queue_.push_front(entry);
   } else {
     queue_.push_back(entry);
   }
   return entry;
-}
-
-// What to read of the block: all of it, its metadata too.
-void BlockStore::prepare(Entry& entry) {
-  const ipc::BlockExtent& extent = entry.shard->entry(entry.block).extent;
-  const int64_t end = extent.offset + extent.metadata_bytes + extent.body_bytes;
-  entry.first = extent.offset / io::kDirectAlignment * io::kDirectAlignment;
-  entry.wanted = end - entry.first;
 }
 
 std::shared_ptr<const LoadedBlock> BlockStore::get(uint32_t shard, uint32_t block) {
@@ -124,7 +127,7 @@ std::shared_ptr<const LoadedBlock> BlockStore::get(uint32_t shard, uint32_t bloc
   std::unique_lock lock(mutex_);
   if (!entry->used) {
     entry->used = true;
-    ahead_ -= std::min(ahead_, entry->bytes());
+    ahead_ -= entry->counted;
     room_.notify_all();
   } else {
     ++stats_.blocks_used_again;
@@ -160,7 +163,7 @@ void BlockStore::finish(const EntryRef& entry, State state, std::exception_ptr e
   entry->state = state;
   entry->error = std::move(error);
   if (state == State::kFailed) {
-    if (!entry->used) ahead_ -= std::min(ahead_, entry->bytes());
+    if (!entry->used) ahead_ -= entry->counted;
     entries_.erase(entry->key);
     room_.notify_all();
   }
@@ -168,7 +171,7 @@ void BlockStore::finish(const EntryRef& entry, State state, std::exception_ptr e
     order_.push_front(entry->key);
     entry->place = order_.begin();
     entry->kept = true;
-    held_ += entry->bytes();
+    held_ += entry->loaded->bytes;
     evict();
   }
 }
@@ -180,7 +183,7 @@ void BlockStore::evict() {
     --at;
     const auto found = entries_.find(*at);
     if (found->second->loaded.use_count() > 1) continue;
-    held_ -= found->second->bytes();
+    held_ -= found->second->loaded->bytes;
     found->second->kept = false;  // a `get` may hold the entry still
     entries_.erase(found);
     at = order_.erase(at);
@@ -189,17 +192,13 @@ void BlockStore::evict() {
 
 std::shared_ptr<const LoadedBlock> BlockStore::decode(Entry& entry) const {
   const ipc::Schema& schema = set_->schema();
-  const BlockEntry& block = entry.shard->entry(entry.block);
   auto loaded = std::make_shared<LoadedBlock>();
-  const ByteSpan raw = entry.raw.span();
-  const auto lead = static_cast<size_t>(block.extent.offset - entry.first);
-  const ByteSpan metadata = raw.subspan(lead, static_cast<size_t>(block.extent.metadata_bytes));
-  const ByteSpan body = raw.subspan(lead + metadata.size(), static_cast<size_t>(block.extent.body_bytes));
-  const ipc::BatchLayout layout = entry.shard->parse_metadata(entry.block, metadata);
+  if (!entry.layout) entry.layout = parse_layout(entry);
+  const ipc::BatchLayout& layout = *entry.layout;
   bool keeps_raw = false;
   for (const uint32_t column : columns_) {
     const ipc::BufferExtent extent = layout.column_extent(column);
-    const ByteSpan bytes = body.subspan(static_cast<size_t>(extent.offset), static_cast<size_t>(extent.length));
+    const ByteSpan bytes = entry.bytes_of.at(entry.body_offset() + extent.offset, extent.length);
     entry.shard->compare_column(options_.verify, entry.block, column, bytes);
     try {
       loaded->columns.push_back(ipc::load_column(layout, bytes, extent.offset, schema, column));
@@ -212,11 +211,17 @@ std::shared_ptr<const LoadedBlock> BlockStore::decode(Entry& entry) const {
     for (const ipc::Storage& storage : last.storage) loaded->bytes += storage.size();
   }
   if (keeps_raw) {
-    loaded->bytes += entry.raw.size();
-    loaded->raw = std::move(entry.raw);  // moving keeps the address
+    loaded->bytes += entry.bytes_of.size();
+    loaded->raw = entry.bytes_of.release();
   }
-  entry.raw = ipc::Storage();
+  entry.bytes_of = BlockBytes();
+  entry.layout.reset();
   return loaded;
+}
+
+ipc::BatchLayout BlockStore::parse_layout(const Entry& entry) const {
+  const int64_t length = entry.shard->entry(entry.block).extent.metadata_bytes;
+  return entry.shard->parse_metadata(entry.block, entry.bytes_of.at(entry.offset(), length));
 }
 
 std::shared_ptr<io::DirectFile> BlockStore::file_of(const Shard& shard) {
@@ -235,17 +240,56 @@ std::shared_ptr<io::DirectFile> BlockStore::file_of(const Shard& shard) {
   return file;
 }
 
-io::ReadRequest BlockStore::rest_of(const EntryRef& entry, uint64_t tag) const {
-  // O_DIRECT goes on at a multiple of its alignment; what is read twice is a page at most.
-  const int64_t from = entry->got / io::kDirectAlignment * io::kDirectAlignment;
-  return {tag,
-          entry->file->fd(),
-          static_cast<uint64_t>(entry->first + from),
-          {entry->raw.data() + from, entry->raw.size() - static_cast<size_t>(from)}};
+io::ReadRequest BlockStore::request_rest(const Read& read) {
+  int64_t offset = 0;
+  const std::span<std::byte> out = read.entry->bytes_of.rest(read.part, offset);
+  const uint64_t tag = next_tag_++;
+  in_flight_.emplace(tag, read);
+  return {tag, read.entry->file->fd(), static_cast<uint64_t>(offset), out};
+}
+
+// The first thing to read of a block: all of it, or where only some columns are wanted its metadata.
+BlockBytes BlockStore::first_bytes(const Entry& entry) {
+  const ipc::BlockExtent& extent = entry.shard->entry(entry.block).extent;
+  const int64_t all = extent.metadata_bytes + extent.body_bytes;
+  bool whole = !projects_ || all <= 2 * BlockBytes::kGap;
+  if (!whole) {
+    const std::lock_guard lock(mutex_);
+    const auto share = shares_.find(entry.shard->number());
+    whole = share != shares_.end() && share->second > kWholeShare;
+  }
+  return BlockBytes({{extent.offset, whole ? all : extent.metadata_bytes}});
+}
+
+// What is left to read once the metadata are there: the extents of the wanted columns.
+BlockBytes BlockStore::column_bytes(const EntryRef& entry) {
+  std::vector<FileRange> ranges;
+  for (const uint32_t column : columns_) {
+    const ipc::BufferExtent extent = entry->layout->column_extent(column);
+    ranges.push_back({entry->body_offset() + extent.offset, extent.length});
+  }
+  BlockBytes bytes(std::move(ranges));
+  const int64_t all = std::max<int64_t>(1, entry->layout->body_bytes);
+  const std::lock_guard lock(mutex_);
+  shares_[entry->shard->number()] = static_cast<double>(bytes.wanted()) / static_cast<double>(all);
+  if (!entry->used) {
+    ahead_ -= entry->counted;
+    ahead_ += static_cast<size_t>(bytes.wanted());
+    room_.notify_all();
+  }
+  entry->counted = static_cast<size_t>(bytes.wanted());
+  ++stats_.partial_blocks;
+  return bytes;
 }
 
 void BlockStore::begin_reads(std::vector<io::ReadRequest>& requests) {
-  while (requests.size() + in_flight_.size() < options_.depth) {
+  while (in_flight_.size() < options_.depth) {  // those in `requests` are among them
+    if (!parts_.empty()) {
+      const Read read{parts_.front().entry, parts_.front().part, 1, Clock::now()};
+      parts_.pop_front();
+      if (!read.entry->failed) requests.push_back(request_rest(read));
+      continue;
+    }
     EntryRef entry;
     {
       const std::lock_guard lock(mutex_);
@@ -255,76 +299,101 @@ void BlockStore::begin_reads(std::vector<io::ReadRequest>& requests) {
     }
     try {
       entry->file = file_of(*entry->shard);
-      const int64_t rounded = (entry->wanted + io::kDirectAlignment - 1) / io::kDirectAlignment * io::kDirectAlignment;
-      entry->raw = ipc::Storage(static_cast<size_t>(rounded), static_cast<size_t>(io::kDirectAlignment));
+      begin_parts(entry, first_bytes(*entry));
     } catch (...) {
-      const std::lock_guard lock(mutex_);
-      finish(entry, State::kFailed, std::current_exception());
-      changed_.notify_all();
-      continue;
+      fail(entry, std::current_exception());
     }
-    entry->begun = Clock::now();
-    entry->attempts = 1;
-    const uint64_t tag = next_tag_++;
-    in_flight_.emplace(tag, entry);
-    requests.push_back(rest_of(entry, tag));
   }
 }
 
-void BlockStore::handle(const io::ReadCompletion& completion) {
+void BlockStore::begin_parts(const EntryRef& entry, BlockBytes bytes) {
+  bytes.allocate();
+  entry->bytes_of = std::move(bytes);
+  entry->in_flight = entry->bytes_of.parts().size();
+  for (size_t part = 0; part < entry->in_flight; ++part) parts_.push_back({entry, part, 0, {}});
+}
+
+void BlockStore::fail(const EntryRef& entry, std::exception_ptr error) {
+  if (entry->failed) return;
+  entry->failed = true;
+  const std::lock_guard lock(mutex_);
+  finish(entry, State::kFailed, std::move(error));
+  changed_.notify_all();
+}
+
+void BlockStore::handle(const io::ReadCompletion& completion, std::vector<io::ReadRequest>& requests) {
   if (overdue_.erase(completion.tag) != 0) return;
   const auto found = in_flight_.find(completion.tag);
   if (found == in_flight_.end()) return;
-  const EntryRef entry = found->second;
+  Read read = found->second;
+  const EntryRef& entry = read.entry;
   in_flight_.erase(found);
+  if (entry->failed) return;
+  BlockBytes::Part& part = entry->bytes_of.parts()[read.part];
   const auto again = [&] {
-    const uint64_t tag = next_tag_++;
-    ++entry->attempts;
-    in_flight_.emplace(tag, entry);
-    const io::ReadRequest request = rest_of(entry, tag);
-    return engine_->submit({&request, 1}) == 1;  // there is room: one completion was just taken
+    ++read.attempts;
+    requests.push_back(request_rest(read));
   };
-  std::string wrong;
+  const auto failed = [&](const std::string& what) {
+    fail(entry, std::make_exception_ptr(Error(ErrorKind::kIo, "read", entry->where() + what)));
+  };
   if (completion.result < 0) {
     if (completion.result == -EINVAL && entry->file->make_buffered()) {
       {
         const std::lock_guard lock(mutex_);
         ++stats_.buffered_files;
       }
-      if (again()) return;
+      return again();
     }
-    wrong =
-        std::string("reading ") + std::to_string(entry->wanted) + " bytes failed: " + std::strerror(-completion.result);
-  } else {
-    const int64_t before = entry->got;
-    entry->got = before / io::kDirectAlignment * io::kDirectAlignment + completion.result;
-    if (entry->got < entry->wanted) {
-      // No byte more than before is the end of the file: the page that it ends in would come again for ever.
-      if (entry->got > before && again()) return;
-      wrong = "the file ends " + std::to_string(entry->wanted - entry->got) +
-              " bytes before the block does: it was cut short; restore the file";
+    // Another read of the file may have turned O_DIRECT off while this one was refused.
+    if (completion.result == -EINVAL && read.attempts == 1 && options_.direct) return again();
+    return failed("reading " + std::to_string(part.wanted) + " bytes failed: " + std::strerror(-completion.result));
+  }
+  const int64_t before = part.got;
+  part.got = before / io::kDirectAlignment * io::kDirectAlignment + completion.result;
+  if (part.got < part.wanted) {
+    // No byte more than before is the end of the file: the page that it ends in would come again for ever.
+    if (part.got > before) return again();
+    return failed("the file ends " + std::to_string(part.wanted - part.got) +
+                  " bytes before the block does: it was cut short; restore the file");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.bytes_read += part.got;
+  }
+  if (--entry->in_flight == 0) complete(entry);
+}
+
+// All that was asked for is there: the block, or the metadata that say where its columns are.
+void BlockStore::complete(const EntryRef& entry) {
+  const ipc::BlockExtent& extent = entry->shard->entry(entry->block).extent;
+  const int64_t read_to = entry->bytes_of.parts().empty()
+                              ? 0
+                              : entry->bytes_of.parts().back().first + entry->bytes_of.parts().back().wanted;
+  if (!entry->layout && read_to < extent.offset + extent.metadata_bytes + extent.body_bytes) {
+    try {
+      entry->layout = parse_layout(*entry);
+      begin_parts(entry, column_bytes(entry));
+    } catch (...) {
+      return fail(entry, std::current_exception());
     }
+    if (entry->in_flight > 0) return;
   }
   const std::lock_guard lock(mutex_);
   entry->file.reset();
-  if (!wrong.empty()) {
-    finish(entry, State::kFailed, std::make_exception_ptr(Error(ErrorKind::kIo, "read", entry->where() + wrong)));
-  } else {
-    ++stats_.blocks_read;
-    std::vector<bool>& seen = seen_[entry->shard->number()];
-    seen.resize(entry->shard->blocks());
-    if (seen[entry->block]) ++stats_.blocks_read_again;
-    seen[entry->block] = true;
-    stats_.bytes_read += entry->got;
-    finish(entry, State::kRead, nullptr);
-  }
+  ++stats_.blocks_read;
+  std::vector<bool>& seen = seen_[entry->shard->number()];
+  seen.resize(entry->shard->blocks());
+  if (seen[entry->block]) ++stats_.blocks_read_again;
+  seen[entry->block] = true;
+  finish(entry, State::kRead, nullptr);
   changed_.notify_all();
 }
 
 io::Deadline BlockStore::next_deadline() const {
   if (options_.read_timeout.count() == 0) return io::Deadline::max();
   io::Deadline deadline = io::Deadline::max();
-  for (const auto& [tag, entry] : in_flight_) deadline = std::min(deadline, entry->begun + options_.read_timeout);
+  for (const auto& [tag, read] : in_flight_) deadline = std::min(deadline, read.begun + options_.read_timeout);
   return deadline;
 }
 
@@ -332,23 +401,21 @@ void BlockStore::expire() {
   if (options_.read_timeout.count() == 0) return;
   const auto now = Clock::now();
   for (auto at = in_flight_.begin(); at != in_flight_.end();) {
-    const EntryRef entry = at->second;
-    if (now - entry->begun < options_.read_timeout) {
+    const Read read = at->second;
+    if (now - read.begun < options_.read_timeout) {
       ++at;
       continue;
     }
-    overdue_.emplace(at->first, entry);
+    overdue_.emplace(at->first, read.entry);
     at = in_flight_.erase(at);
     const double seconds = std::chrono::duration<double>(options_.read_timeout).count();
-    const std::lock_guard lock(mutex_);
-    finish(
-        entry, State::kFailed,
-        std::make_exception_ptr(Error(ErrorKind::kTimeout, "read_timeout",
-                                      entry->where() + "reading bytes " + std::to_string(entry->first) + " to " +
-                                          std::to_string(entry->first + entry->wanted) + " took longer than " +
-                                          std::to_string(seconds) + " s (attempt " + std::to_string(entry->attempts) +
-                                          "); raise read_timeout= or look at the storage")));
-    changed_.notify_all();
+    const BlockBytes::Part& part = read.entry->bytes_of.parts()[read.part];
+    fail(read.entry,
+         std::make_exception_ptr(Error(ErrorKind::kTimeout, "read_timeout",
+                                       read.entry->where() + "reading bytes " + std::to_string(part.first) + " to " +
+                                           std::to_string(part.first + part.wanted) + " took longer than " +
+                                           std::to_string(seconds) + " s (attempt " + std::to_string(read.attempts) +
+                                           "); raise read_timeout= or look at the storage")));
   }
 }
 
@@ -366,9 +433,10 @@ void BlockStore::run() {
     requests.erase(requests.begin(), requests.begin() + static_cast<ptrdiff_t>(taken));
     // Reads in flight end the wait; so does `wake` for new requests, or the end.
     const size_t count = engine_->wait(completions, 1, next_deadline());
-    for (size_t i = 0; i < count; ++i) handle(completions[i]);
+    for (size_t i = 0; i < count; ++i) handle(completions[i], requests);
     expire();
   }
+  for (const io::ReadRequest& request : requests) in_flight_.erase(request.tag);  // the engine never got them
   // What is in flight writes into entries: wait for it, but not for what is overdue.
   while (!in_flight_.empty()) {
     const size_t count = engine_->wait(completions, 1, Clock::now() + std::chrono::milliseconds(100));

@@ -6,6 +6,10 @@
 // is read at once, before what was asked ahead, whatever the budget says, so no budget deadlocks; the budget decides
 // what is kept, and how far ahead `request` may run.
 //
+// Where only some columns are wanted, the metadata of a block are read first, then the extents of its columns,
+// neighbours in one read; blocks that are small, or of which most is wanted by the last one seen of their shard, are
+// read whole.
+//
 // `stop` wakes everybody: waiting calls throw or return, the I/O thread ends. A read that outlives its deadline fails
 // its block and keeps its memory until it comes back.
 #pragma once
@@ -25,6 +29,7 @@
 #include "io/direct_file.h"
 #include "io/read_engine.h"
 #include "ipc/array_view.h"
+#include "pipeline/block_bytes.h"
 #include "pipeline/shard_set.h"
 
 namespace fastshard::pipeline {
@@ -48,6 +53,7 @@ struct BlockStoreOptions {
 struct BlockStoreStats {
   int64_t blocks_read = 0;
   int64_t bytes_read = 0;
+  int64_t partial_blocks = 0;     // of blocks_read: not whole, but the columns that are wanted
   int64_t blocks_read_again = 0;  // of blocks_read: the budget had not kept them
   int64_t blocks_used_again = 0;  // `get` found them kept
   int64_t held_bytes = 0;
@@ -76,15 +82,26 @@ class BlockStore {
   enum class State { kReading, kRead, kDecoding, kReady, kFailed };
   struct Entry;
   using EntryRef = std::shared_ptr<Entry>;
+  struct Read {
+    EntryRef entry;
+    size_t part = 0;  // of entry->bytes_of
+    uint32_t attempts = 0;
+    std::chrono::steady_clock::time_point begun{};
+  };
 
   void run();
   void begin_reads(std::vector<io::ReadRequest>& requests);
-  void handle(const io::ReadCompletion& completion);
+  void begin_parts(const EntryRef& entry, BlockBytes bytes);
+  [[nodiscard]] BlockBytes first_bytes(const Entry& entry);
+  [[nodiscard]] BlockBytes column_bytes(const EntryRef& entry);
+  void handle(const io::ReadCompletion& completion, std::vector<io::ReadRequest>& requests);
+  void complete(const EntryRef& entry);
+  void fail(const EntryRef& entry, std::exception_ptr error);
   void expire();
   [[nodiscard]] io::Deadline next_deadline() const;
   [[nodiscard]] EntryRef find_or_queue(uint32_t shard, uint32_t block, bool urgent, bool& is_new);
-  void prepare(Entry& entry);
-  [[nodiscard]] io::ReadRequest rest_of(const EntryRef& entry, uint64_t tag) const;
+  [[nodiscard]] io::ReadRequest request_rest(const Read& read);
+  [[nodiscard]] ipc::BatchLayout parse_layout(const Entry& entry) const;
   [[nodiscard]] std::shared_ptr<const LoadedBlock> decode(Entry& entry) const;
   void finish(const EntryRef& entry, State state, std::exception_ptr error);
   void evict();
@@ -93,6 +110,7 @@ class BlockStore {
   const std::shared_ptr<ShardSet> set_;
   const std::vector<uint32_t> columns_;
   const BlockStoreOptions options_;
+  const bool projects_;  // not all columns are wanted
   std::unique_ptr<io::ReadEngine> engine_;
 
   mutable std::mutex mutex_;
@@ -105,11 +123,13 @@ class BlockStore {
   size_t ahead_ = 0;
   bool stopped_ = false;
   BlockStoreStats stats_;
+  std::unordered_map<uint32_t, double> shares_;           // by shard: which part of its last block seen is wanted
   std::unordered_map<uint32_t, std::vector<bool>> seen_;  // by shard: blocks that were read before
 
   // Of the I/O thread alone:
-  std::unordered_map<uint64_t, EntryRef> in_flight_;  // by tag
-  std::unordered_map<uint64_t, EntryRef> overdue_;    // failed by their deadline, memory still in use
+  std::unordered_map<uint64_t, Read> in_flight_;    // by tag
+  std::deque<Read> parts_;                          // to be read next, before the queue
+  std::unordered_map<uint64_t, EntryRef> overdue_;  // failed by their deadline, memory still in use
   uint64_t next_tag_ = 0;
   std::unordered_map<uint32_t, std::shared_ptr<io::DirectFile>> files_;
   std::thread thread_;

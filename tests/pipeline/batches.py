@@ -1,0 +1,27 @@
+"""Batches as something that == compares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastshard.ragged import Ragged
+
+
+def comparable(value: Any) -> Any:
+    """A value of a batch; arrays and tensors by their bytes, dtype and shape, so that NaN equals NaN."""
+    if isinstance(value, dict):
+        return {name: comparable(child) for name, child in value.items()}
+    if isinstance(value, Ragged):
+        return "ragged", comparable(value.values), comparable(value.offsets)
+    if isinstance(value, torch.Tensor):
+        if value.dtype == torch.bfloat16:
+            return comparable(value.view(torch.int16))
+        return comparable(value.numpy())
+    if isinstance(value, np.ndarray):
+        return value.tobytes(), str(value.dtype), value.shape
+    if isinstance(value, list):
+        return [comparable(item) for item in value]
+    return repr(value)
