@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fastshard.combining import concat as concat
     from fastshard.conversion import convert as convert
     from fastshard.dataset import ShardDataset as ShardDataset
+    from fastshard.delta import Delta as Delta
     from fastshard.errors import Error as Error
     from fastshard.foreign import index as index
     from fastshard.loader import ShardLoader as ShardLoader
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
+    "Delta",
     "Error",
     "Ragged",
     "ShardDataset",
@@ -58,6 +60,7 @@ __all__ = [
 # would replace the function in this package.
 _PUBLIC = {
     "Batch": "fastshard.batch",
+    "Delta": "fastshard.delta",
     "Error": "fastshard.errors",
     "Ragged": "fastshard.batch",
     "ShardDataset": "fastshard.dataset",

@@ -62,8 +62,8 @@ def convert(
         source: A Parquet or Arrow (IPC file or stream, Feather) file; a directory of them, also Hive-partitioned
             (`year=2024/...` becomes a column); a glob; a list of these; each as a path or a URL that pyarrow.fs or
             fsspec opens. Names that begin with `_` or `.` are passed over. Files that differ are unified as pyarrow
-            does: missing columns are null, narrower types are widened. Or a fastshard data set. Or data in memory:
-            whatever `fs.write` takes.
+            does: missing columns are null, narrower types are widened. Or a Delta table: its directory, or
+            `fs.Delta(table, version=)`. Or a fastshard data set. Or data in memory: whatever `fs.write` takes.
         dest: The directory of the data set.
         columns: Which columns to take, in this order; all by default.
         filter: A pyarrow expression, such as `pc.field("x") > 0`: only rows for which it is true are taken.
@@ -169,16 +169,23 @@ def open_source(source: Any) -> LocatedSource:
         NotFoundError, SourceError: See `convert`.
         InvalidError: It is nothing that can be converted.
     """
+    from fastshard.converters._discover import is_delta
     from fastshard.converters._part import located
     from fastshard.converters.dataset import DatasetSource, is_dataset
+    from fastshard.converters.delta import DeltaSource
     from fastshard.converters.files import FilesSource
     from fastshard.converters.memory import MemorySource
+    from fastshard.delta import Delta
     from fastshard.views import open_spec, selects
 
     if isinstance(source, str) and selects(source):
         source = open_spec(source)
     if is_dataset(source):
         return DatasetSource(source)
+    if isinstance(source, str | os.PathLike) and is_delta(source):
+        source = Delta(source)
+    if isinstance(source, Delta):
+        return DeltaSource(source)
     if isinstance(source, str | os.PathLike) or _is_list_of_paths(source):
         return FilesSource(source)
     if callable(getattr(source, "tasks", None)):
@@ -197,6 +204,7 @@ def _is_list_of_paths(source: Any) -> bool:
 def _stepped(source: LocatedSource, changes: Changes) -> SteppedSource:
     from fastshard.converters._stepped import SteppedSource
     from fastshard.converters._steps import plan_steps
+    from fastshard.converters.delta import DeltaSource
     from fastshard.converters.files import FilesSource
 
     steps = plan_steps(
@@ -207,7 +215,7 @@ def _stepped(source: LocatedSource, changes: Changes) -> SteppedSource:
         cast=changes.cast,
         transform=changes.transform,
     )
-    if isinstance(source, FilesSource):
+    if isinstance(source, FilesSource | DeltaSource):
         source = source.narrowed(steps.reads, steps.condition, steps.condition_fields)
     return SteppedSource(source, steps)
 

@@ -15,7 +15,7 @@ from pyarrow import fs as pafs
 from fastshard.converters._paths import Place, absent, has_magic, locate, source_error
 from fastshard.errors import SourceError
 
-__all__ = ["SourceFile", "discover", "natural_key"]
+__all__ = ["SourceFile", "discover", "is_delta", "natural_key"]
 
 # How Hive and Spark write a null in the name of a partition's directory.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -53,6 +53,20 @@ def natural_key(text: str) -> tuple[tuple[int, int | str], ...]:
     for i, part in enumerate(parts):
         key.append((0, int(part)) if i % 2 else (1, part))
     return (*key, (2, text))
+
+
+def is_delta(source: str | os.PathLike[str]) -> bool:
+    """Whether a path or URL is the directory of a Delta table."""
+    text = os.fspath(source)
+    if has_magic(text) and not os.path.lexists(text):
+        return False
+    place = locate(source)
+    try:
+        return bool(
+            place.filesystem.get_file_info(place.child("_delta_log").path).type == pafs.FileType.Directory
+        )
+    except Exception:  # listing it as files will meet the error and name it
+        return False
 
 
 def discover(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[SourceFile]:
@@ -124,7 +138,7 @@ def _stamp(place: Place, info: pafs.FileInfo) -> str:
 
 
 def _expand_directory(place: Place) -> list[SourceFile]:
-    _refuse_delta_parents(place)
+    _refuse_delta_parents(place, ask_remote=True)
     infos = _list(place, recursive=True)
     relative = {_relative(place, info.path): info for info in infos}
     top = {name for name in relative if "/" not in name}
@@ -226,15 +240,29 @@ def _refuse_tables(place: Place, relative: Iterable[str]) -> None:
             )
 
 
-def _refuse_delta_parents(place: Place) -> None:
-    """Refuse what lies inside a Delta table: its Parquet files include deleted and overwritten rows."""
-    if not place.local:
+def _refuse_delta_parents(place: Place, *, ask_remote: bool = False) -> None:
+    """Refuse what lies inside a Delta table: its Parquet files include deleted and overwritten rows.
+
+    Another machine is asked only if so said: once for a directory or a glob, not for each file.
+    """
+    path, name = place.path.rstrip("/"), place.name.rstrip("/")
+    above: list[tuple[str, str]] = []
+    while path not in ("", "/") and (place.local or "/" in name.partition("://")[2]):
+        above.append((path, path if place.local else name))
+        path, name = path.rpartition("/")[0], name.rpartition("/")[0]
+    if place.local:
+        tables = [name for path, name in above if os.path.isdir(os.path.join(path, "_delta_log"))]
+    elif ask_remote and above:
+        try:
+            infos = place.filesystem.get_file_info([f"{path}/_delta_log" for path, _ in above])
+        except Exception:  # reading will meet the error and name it
+            return
+        found = zip(above, infos, strict=True)
+        tables = [name for (_, name), info in found if info.type == pafs.FileType.Directory]
+    else:
         return
-    path = place.path
-    while path not in ("", "/"):
-        if os.path.isdir(os.path.join(path, "_delta_log")):
-            raise _is_delta(path)
-        path = os.path.dirname(path)
+    if tables:
+        raise _is_delta(tables[0])
 
 
 def _is_delta(name: str) -> SourceError:
@@ -254,7 +282,7 @@ def _expand_glob(place: Place) -> list[SourceFile]:
     for _ in parts[fixed:]:
         root_name = root_name.rpartition("/")[0]
     root = Place(place.filesystem, "/".join(parts[:fixed]) or "/", root_name, place.local, place.portable)
-    _refuse_delta_parents(root)
+    _refuse_delta_parents(root, ask_remote=True)
     matches = sorted(_match(root, "", parts[fixed:]), key=lambda match: natural_key(match[0]))
     if "**" in parts:  # it reaches what is in the directories by itself
         matches = [(relative, info) for relative, info in matches if info.type != pafs.FileType.Directory]

@@ -189,12 +189,11 @@ def test_files_are_told_by_their_first_bytes(convert: Convert, tmp_path: Path) -
     assert convert([tmp_path / "part-0", tmp_path / "part-1"])["x"].to_pylist() == [1, 2]
 
 
-def test_a_delta_table_is_refused_with_the_right_call(tmp_path: Path) -> None:
+def test_what_lies_inside_a_delta_table_is_refused_with_the_right_call(tmp_path: Path) -> None:
     file = write(tmp_path / "table" / "year=2024" / "part-0.parquet", [1])
     (tmp_path / "table" / "_delta_log").mkdir()
     (tmp_path / "table" / "_delta_log" / "00000000000000000000.json").write_text("{}")
     for source in (
-        tmp_path / "table",
         tmp_path / "table" / "year=2024",
         file,
         f"{tmp_path}/table/*/*.parquet",
