@@ -12,12 +12,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import functools
-import hashlib
 import json
-import os
-import subprocess
-import sys
-import sysconfig
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -27,69 +22,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.bare import Frames, address, direct_reads, library, pointers, rate_of
 from benchmarks.flat import FlatColumn, open_flat, write_flat
 from benchmarks.measure import MIB, alternate, median, timed
 from benchmarks.workloads import WORKLOADS, Workload
 
-SOURCE = Path(__file__).with_name("limits.cpp")
 THREADS = (1, 2)
 
 Measured = dict[str, list[float]]
-
-
-def library(folder: Path) -> tuple[ctypes.CDLL, ctypes.PyDLL]:
-    """The compiled limits.cpp, once called without and once with the GIL; made in `folder` when it is not there.
-
-    Raises:
-        RuntimeError: The compiler is missing or failed.
-    """
-    compiler = os.environ.get("CXX", "c++")
-    folder.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256(SOURCE.read_bytes() + f"{compiler}{sys.version}".encode()).hexdigest()[:16]
-    built = folder / f"limits-{digest}.so"
-    if not built.exists():
-        command = [compiler, "-O3", "-std=c++20", "-shared", "-fPIC", "-pthread"]
-        command += [f"-I{sysconfig.get_paths()['include']}", str(SOURCE), "-o", f"{built}.tmp"]
-        try:
-            with_codecs = subprocess.run(
-                [*command, "-lzstd", "-llz4"], capture_output=True, text=True, check=False
-            )
-            if with_codecs.returncode != 0:
-                subprocess.run(command, capture_output=True, text=True, check=True)
-        except FileNotFoundError:
-            raise RuntimeError(f"there is no compiler {compiler!r}: install one, or name it in CXX") from None
-        except subprocess.CalledProcessError as error:
-            raise RuntimeError(f"{compiler} could not build {SOURCE}:\n{error.stderr}") from None
-        os.replace(f"{built}.tmp", built)
-    libraries = ctypes.CDLL(str(built)), ctypes.PyDLL(str(built))
-    for loaded in libraries:
-        for name in (
-            "limit_gather",
-            "limit_copies",
-            "limit_mixed",
-            "limit_mixed_bytes",
-            "limit_memcpy",
-            "limit_direct_reads",
-            "limit_decompress",
-        ):
-            getattr(loaded, name).restype = ctypes.c_double
-    return libraries
-
-
-def _address(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
-
-
-def _pointers(addresses: list[int]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * len(addresses))(*addresses)
-
-
-def _rate(amount: float, seconds: float) -> float:
-    if seconds < 0:
-        raise RuntimeError(
-            "a limit could not be measured here (no direct reads, no codec, or a batch too large)"
-        )
-    return amount / seconds
 
 
 class Limits:
@@ -125,15 +65,15 @@ class Limits:
         values = [column.values for column in self._columns.values()]
         widths = np.array([array.nbytes // self.rows for array in values], dtype=np.int64)
         seconds = self._native.limit_gather(
-            _pointers([array.ctypes.data for array in values]),
-            _address(widths),
+            pointers([array.ctypes.data for array in values]),
+            address(widths),
             ctypes.c_int(len(values)),
-            _address(self._order),
+            address(self._order),
             ctypes.c_int64(self.rows),
             ctypes.c_int64(self._workload.batch_size),
             ctypes.c_int(threads),
         )
-        return _rate(self.rows, seconds)
+        return rate_of(self.rows, seconds)
 
     def _fancy(self) -> float:
         return self._numpy(lambda array, ids: array[ids])
@@ -148,19 +88,19 @@ class Limits:
             for ids in self._batches:  # a batch is dropped when the next one is there
                 _ = [pick(array, ids) for array in arrays]
 
-        return _rate(self.rows, timed(run))
+        return rate_of(self.rows, timed(run))
 
     def _copies(self, threads: int) -> float:
         data = self._columns["data"]
         seconds = self._native.limit_copies(
-            _address(data.values),
-            _address(data.offsets),
-            _address(self._order),
+            address(data.values),
+            address(data.offsets),
+            address(self._order),
             ctypes.c_int64(self.rows),
             ctypes.c_int64(self._workload.batch_size),
             ctypes.c_int(threads),
         )
-        return _rate(self.rows, seconds)
+        return rate_of(self.rows, seconds)
 
     def _python_bytes(self) -> float:
         data, labels = self._columns["data"], self._columns["y"].values
@@ -171,28 +111,28 @@ class Limits:
             for ids in self._batches:
                 _ = [bytes(view[offsets[i] : offsets[i + 1]]) for i in ids.tolist()], labels[ids]
 
-        return _rate(self.rows, timed(run))
+        return rate_of(self.rows, timed(run))
 
     def _mixed_arguments(self) -> list[Any]:
         columns = self._columns
         return [
-            _address(columns["id"].values),
-            _address(columns["value"].values),
-            _address(columns["text"].values),
-            _address(columns["text"].offsets),
-            _address(columns["vector"].values),
-            _address(columns["vector"].offsets),
-            _address(self._order),
+            address(columns["id"].values),
+            address(columns["value"].values),
+            address(columns["text"].values),
+            address(columns["text"].offsets),
+            address(columns["vector"].values),
+            address(columns["vector"].offsets),
+            address(self._order),
             ctypes.c_int64(self.rows),
             ctypes.c_int64(self._workload.batch_size),
         ]
 
     def _mixed_bytes(self, threads: int) -> float:
         seconds = self._native.limit_mixed_bytes(*self._mixed_arguments(), ctypes.c_int(threads))
-        return _rate(self.rows, seconds)
+        return rate_of(self.rows, seconds)
 
     def _mixed(self) -> float:
-        return _rate(self.rows, self._python.limit_mixed(*self._mixed_arguments()))
+        return rate_of(self.rows, self._python.limit_mixed(*self._mixed_arguments()))
 
     def _python_lists(self) -> float:
         columns = self._columns
@@ -207,7 +147,7 @@ class Limits:
                 _ = [str(text[starts[i] : starts[i + 1]], "utf-8") for i in rows]
                 _ = np.concatenate([vectors[firsts[i] : firsts[i + 1]] for i in rows])
 
-        return _rate(self.rows, timed(run))
+        return rate_of(self.rows, timed(run))
 
 
 def workload_limits(workload: Workload, data: Path, scale: float, rounds: int, libraries: Any) -> Measured:
@@ -238,7 +178,7 @@ def memcpy_limits(rounds: int, native: Any) -> Measured:
     def subject(mebibytes: int) -> Callable[[], float]:
         repeats = max(1, 1024 // mebibytes)
         size = mebibytes * MIB
-        return lambda: _rate(
+        return lambda: rate_of(
             repeats * size / 1e9, native.limit_memcpy(ctypes.c_int64(size), ctypes.c_int64(repeats))
         )
 
@@ -247,25 +187,9 @@ def memcpy_limits(rounds: int, native: Any) -> Measured:
 
 def disk_limits(path: Path, rounds: int, native: Any, total: int = 1 << 30) -> Measured:
     """GB/s of direct reads of a file: sequential by 4 MiB, and at random by 128 KiB and 1 MiB, at several depths."""
-    size = path.stat().st_size
-    generator = np.random.default_rng(5)
 
     def subject(chunk: int, depth: int, shuffled: bool) -> Callable[[], float]:
-        offsets = np.arange(0, size - chunk + 1, chunk, dtype=np.int64)
-        if shuffled:
-            offsets = generator.permutation(offsets)
-        offsets = np.ascontiguousarray(offsets[: max(1, total // chunk)])
-        name = str(path).encode()
-        return lambda: _rate(
-            len(offsets) * chunk / 1e9,
-            native.limit_direct_reads(
-                ctypes.c_char_p(name),
-                _address(offsets),
-                ctypes.c_int64(len(offsets)),
-                ctypes.c_int64(chunk),
-                ctypes.c_int(depth),
-            ),
-        )
+        return lambda: direct_reads([path], chunk, depth, shuffled=shuffled, native=native, total=total)
 
     return alternate(
         {
@@ -293,29 +217,13 @@ def codec_limits(workload: Workload, data: Path, scale: float, rounds: int, nati
             for column in reader.read_next_batch().columns:
                 buffers += [buffer for buffer in column.buffers() if buffer is not None and buffer.size > 0]
     subjects: dict[str, Callable[[], float]] = {}
-    for number, codec in enumerate(("zstd", "lz4")):
-        level = 1 if codec == "zstd" else None
-        compressor = pa.Codec(codec, compression_level=level) if level else pa.Codec(codec)
-        frames = [compressor.compress(buffer) for buffer in buffers]
+    for codec in ("zstd", "lz4"):
+        frames = Frames(codec, buffers, native)
         for threads in THREADS:
             subjects[f"{codec} of {workload.name}, {threads} threads"] = functools.partial(
-                _decompress, native, number, frames, buffers, threads
+                frames.rate, threads
             )
     return alternate(subjects, rounds)
-
-
-def _decompress(native: Any, codec: int, frames: list[Any], buffers: list[Any], threads: int) -> float:
-    sizes = np.array([frame.size for frame in frames], dtype=np.int64)
-    raw = np.array([buffer.size for buffer in buffers], dtype=np.int64)
-    seconds = native.limit_decompress(
-        ctypes.c_int(codec),
-        _pointers([frame.address for frame in frames]),
-        _address(sizes),
-        _address(raw),
-        ctypes.c_int64(len(frames)),
-        ctypes.c_int(threads),
-    )
-    return _rate(float(raw.sum()) / 1e9, seconds)
 
 
 def measure_limits(

@@ -205,11 +205,11 @@ def warm_cache(path: Path) -> None:
                 pass
 
 
-def drop_cache(path: Path) -> str:
+def drop_cache(path: Path, everything: bool = True) -> str:
     """Take the files of a folder out of the page cache; says by which means.
 
-    As root the whole cache is dropped; else the kernel is asked to forget these files, which it does for pages that are
-    written back and not mapped.
+    With `everything`, and as root, the whole cache is dropped; else the kernel is asked to forget these files, which it
+    does for pages that are written back and not mapped.
     """
     os.sync()
     for file in _files(path):
@@ -218,6 +218,8 @@ def drop_cache(path: Path) -> str:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
+    if not everything:
+        return "fadvise"
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3")
     except OSError:

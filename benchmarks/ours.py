@@ -41,15 +41,16 @@ class Loader(_Ours):
     note = "native threads (one where 0 workers are asked for), global shuffle"
 
     def __init__(self, note: str = "", **options: Any) -> None:
-        self._options = options
+        self._options: dict[str, Any] = {"shuffle": "global", "seed": 1, **options}
         self.note += note
+
+    def set_options(self, options: dict[str, Any]) -> None:
+        self._options |= options
 
     def load(
         self, workload: Workload, folder: Path, batch_size: int, workers: int
     ) -> Callable[[int], Iterable[Any]]:
-        loader = fs.ShardLoader(
-            folder, batch_size=batch_size, shuffle="global", seed=1, threads=max(1, workers), **self._options
-        )
+        loader = fs.ShardLoader(folder, batch_size=batch_size, threads=max(1, workers), **self._options)
 
         def epoch(number: int) -> Iterable[Any]:
             loader.set_epoch(number)

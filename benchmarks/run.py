@@ -73,14 +73,23 @@ class Process:
     error: str | None
 
 
-def run_subject(python: Path, name: str, arguments: Sequence[str], timeout: float, nice: int = 0) -> Process:
-    """Start `benchmarks.subject` and watch the memory of its processes."""
+def run_subject(
+    python: Path,
+    name: str,
+    arguments: Sequence[str],
+    timeout: float,
+    nice: int = 0,
+    group: Path | None = None,
+) -> Process:
+    """Start `benchmarks.subject`, in a memory cgroup if one is given, and watch the memory of its processes."""
     command = [str(python), "-m", "benchmarks.subject", name, *arguments]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=output, stderr=errors, start_new_session=True
         )
+        if group is not None:
+            (group / "cgroup.procs").write_text(str(process.pid))
         if nice:
             give_precedence(process.pid, nice)
         failure = None

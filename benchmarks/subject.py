@@ -75,6 +75,10 @@ class Subject:
 
     note: str = ""
 
+    def set_options(self, options: dict[str, Any]) -> None:
+        """Take arguments for the loader; those that have none refuse."""
+        raise ValueError(f"{type(self).__name__} takes no options, not {sorted(options)}")
+
     def convert(self, workload: Workload, parquet: Path, folder: Path) -> None:
         """Make the loader's own data set of a Parquet file, with the settings that its documentation recommends."""
         raise NotImplementedError
@@ -297,6 +301,7 @@ def main() -> None:
         "--check-seconds", type=float, default=0, help="how long to go on for the first epoch's rows"
     )
     parser.add_argument("--cold", action="store_true", help="measure the first epoch and check nothing")
+    parser.add_argument("--options", type=json.loads, help="arguments for the loader of fastshard, as JSON")
     parser.add_argument("--package", type=Path, help="a built checkout whose fastshard is measured")
     arguments = parser.parse_args()
     if arguments.package is not None:
@@ -306,6 +311,8 @@ def main() -> None:
     arguments.rows = arguments.rows or workload.rows
 
     subject: Subject = importlib.import_module(SUBJECTS[arguments.name].module).subject(arguments.name)
+    if arguments.options:
+        subject.set_options(arguments.options)
     if arguments.action == "convert":
         start = time.perf_counter()
         subject.convert(workload, arguments.parquet, arguments.folder)
