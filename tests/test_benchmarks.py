@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import report, subject  # noqa: E402
+from benchmarks.figures import TITLES, Measured  # noqa: E402
 from benchmarks.measure import alternate, paired_ratio  # noqa: E402
 from benchmarks.workloads import WORKLOADS, Workload  # noqa: E402
 
@@ -114,7 +115,7 @@ def test_every_loader_has_a_module_and_an_environment() -> None:
         requirements = ROOT / "benchmarks" / "requirements" / f"{entry.group}.txt"
         assert entry.group == "own" or requirements.exists()
         assert set(entry.workloads) <= set(WORKLOADS)
-    assert set(report.TITLES) == set(subject.SUBJECTS)
+    assert set(TITLES) == set(subject.SUBJECTS)
 
 
 def test_series_alternate_and_ratios_are_taken_round_by_round() -> None:
@@ -136,12 +137,15 @@ def test_a_report_shows_rates_ratios_and_what_was_lost() -> None:
 
     broken = {"kind": "warm", "workload": "w1", "subject": "ffcv", "workers": 0, "error": "exit code 1: no"}
     content = {"figures": [figures("fastshard", 3e7, 0), figures("petastorm", 1e5, 7), broken], "machine": {}}
-    text = report.page(report.Measured(content), {"w1": {"gather, 2 threads": 5e7}}, [], "benchmarks")
+    inputs = report.Inputs(Measured(content), limits={"w1": {"gather, 2 threads": 5e7}})
+    text = report.page(inputs, "benchmarks")
     assert "| 30 M | 1.00 |" in text
     assert "| 100 k | 300 |" in text
     assert "7 lost" in text
     assert "FFCV: a measurement failed with `exit code 1: no`." in text
-    assert "| w1: ShardLoader / bare gather on two threads | 0.60 | 0.5 | yes |" in text
+    assert (
+        "| w1: ShardLoader / bare gather on two threads | 0.60 | at least 0.5 | yes | 30 M / 50 M |" in text
+    )
 
 
 @pytest.mark.slow
