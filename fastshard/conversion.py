@@ -207,6 +207,7 @@ def _stepped(source: LocatedSource, changes: Changes) -> SteppedSource:
     from fastshard.converters.delta import DeltaSource
     from fastshard.converters.files import FilesSource
 
+    _refuse(getattr(source, "refused", {}), changes.columns)
     steps = plan_steps(
         source.schema,
         columns=changes.columns,
@@ -218,6 +219,13 @@ def _stepped(source: LocatedSource, changes: Changes) -> SteppedSource:
     if isinstance(source, FilesSource | DeltaSource):
         source = source.narrowed(steps.reads, steps.condition, steps.condition_fields)
     return SteppedSource(source, steps)
+
+
+def _refuse(refused: Mapping[str, Exception], columns: Sequence[str] | None) -> None:
+    """Raise why a column cannot be stored, unless `columns` leaves out all such."""
+    for name, error in refused.items():
+        if columns is None or (isinstance(columns, list | tuple) and name in columns):
+            raise error
 
 
 def write_options(

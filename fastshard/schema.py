@@ -12,7 +12,14 @@ from fastshard._decode import decode
 from fastshard._index import FieldText
 from fastshard.errors import SchemaError
 
-__all__ = ["BFloat16Type", "Normaliser", "field_texts", "normalise_schema", "normalise_type"]
+__all__ = [
+    "BFloat16Type",
+    "Normaliser",
+    "field_texts",
+    "normalise_schema",
+    "normalise_storable",
+    "normalise_type",
+]
 
 # Rows that are decoded at a time: a dictionary's values may be far larger than its indices.
 _DECODE_ROWS = 1 << 16
@@ -69,6 +76,23 @@ def normalise_schema(schema: pa.Schema) -> pa.Schema:
             raise SchemaError(f"two columns are named {field.name!r}; names must be unique: rename one")
         seen.add(field.name)
     return pa.schema([_normalise_field(field, field.name) for field in schema], metadata=schema.metadata)
+
+
+def normalise_storable(schema: pa.Schema) -> tuple[pa.Schema, dict[str, SchemaError]]:
+    """`normalise_schema` of the columns that can be stored, and why not, for each of the others, by name.
+
+    Raises:
+        SchemaError: There are no columns, or names are empty or not unique.
+    """
+    names_only = pa.schema([field.with_type(pa.null()) for field in schema])
+    normalise_schema(names_only)
+    fields, refused = [], {}
+    for field in schema:
+        try:
+            fields.append(_normalise_field(field, field.name))
+        except SchemaError as error:
+            refused[field.name] = error
+    return pa.schema(fields, metadata=schema.metadata), refused
 
 
 def normalise_type(kind: pa.DataType, column: str) -> pa.DataType:

@@ -50,6 +50,9 @@ class LocatedSource(Source, Protocol):
 
     Attributes:
         portable: Other processes can run its tasks.
+
+    One may also have `refused`: columns that are not in its schema, since they cannot be stored, each with the
+    `SchemaError` that says why; it is raised where the column is asked for.
     """
 
     portable: bool

@@ -12,7 +12,9 @@ from fastshard.errors import SchemaError, SourceError
 __all__ = ["conform", "infer_partition_fields", "unify_schemas"]
 
 
-def unify_schemas(schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
+def unify_schemas(
+    schemas: Sequence[pa.Schema], names: Sequence[str], refused: dict[str, SchemaError] | None = None
+) -> pa.Schema:
     """The schema that all of these fit, as pyarrow's permissive promotion has it.
 
     Columns stand in the order of their first appearance; one that some schema lacks is nullable.
@@ -20,6 +22,8 @@ def unify_schemas(schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Sche
     Args:
         schemas: At least one, normalised (`fastshard.schema`), in the order of the files.
         names: What to call each of them.
+        refused: Takes, by name, why a column's types cannot be brought together; the rest is unified without it.
+            None: that is raised.
 
     Raises:
         SchemaError: A column's types cannot be brought together, or a name stands twice in a schema.
@@ -30,16 +34,30 @@ def unify_schemas(schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Sche
         if schema not in distinct:
             _refuse_duplicates(schema, name)
             distinct[schema] = name
+    while True:
+        try:
+            unified = pa.unify_schemas(list(distinct), promote_options="permissive")
+            break
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            column, conflict = _conflict(distinct, error)
+            if refused is None or column is None:
+                raise conflict from error
+            refused[column] = conflict
+            rest: dict[pa.Schema, str] = {}
+            for schema, name in distinct.items():
+                rest.setdefault(_without(schema, column), name)
+            distinct = rest
     if len(distinct) == 1:
         return next(iter(distinct))
-    try:
-        unified = pa.unify_schemas(list(distinct), promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise _conflict(distinct, error) from error
     for i, field in enumerate(unified):
         if not field.nullable and any(schema.get_field_index(field.name) < 0 for schema in distinct):
             unified = unified.set(i, field.with_nullable(True))
     return unified
+
+
+def _without(schema: pa.Schema, column: str) -> pa.Schema:
+    index = schema.get_field_index(column)
+    return schema if index < 0 else schema.remove(index)
 
 
 def _refuse_duplicates(schema: pa.Schema, name: str) -> None:
@@ -48,8 +66,8 @@ def _refuse_duplicates(schema: pa.Schema, name: str) -> None:
         raise SchemaError(f"{name}: two columns are named {twice!r}; rename one of them in the source")
 
 
-def _conflict(schemas: dict[pa.Schema, str], error: Exception) -> SchemaError:
-    """Name the first column whose types do not fit, and the two files."""
+def _conflict(schemas: dict[pa.Schema, str], error: Exception) -> tuple[str | None, SchemaError]:
+    """The first column whose types do not fit, and an error that names it and the two files."""
 
     first: dict[str, tuple[pa.Field, str]] = {}
     for schema, name in schemas.items():
@@ -63,12 +81,12 @@ def _conflict(schemas: dict[pa.Schema, str], error: Exception) -> SchemaError:
                     [pa.schema([merged]), pa.schema([field])], promote_options="permissive"
                 ).field(0)
             except (pa.ArrowInvalid, pa.ArrowTypeError):
-                return SchemaError(
+                return field.name, SchemaError(
                     f"{name}: column {field.name!r} is of type {field.type}, but {merged.type} in {other}; "
                     "convert the files apart, or leave the column out with columns="
                 )
             first[field.name] = (merged, other)
-    return SchemaError(f"the files' schemas cannot be brought together: {error}")
+    return None, SchemaError(f"the files' schemas cannot be brought together: {error}")
 
 
 def infer_partition_fields(partitions: Iterable[Sequence[tuple[str, str | None]]]) -> list[pa.Field]:

@@ -13,6 +13,7 @@ from fastshard._tables import read_tables
 from fastshard.converters._discover import SourceFile
 from fastshard.converters._paths import locate
 from fastshard.converters.files import FilesSource
+from fastshard.errors import SchemaError
 
 __all__ = ["DatasetSource", "is_dataset"]
 
@@ -50,8 +51,8 @@ class DatasetSource(FilesSource):
         super().__init__(path, files=files)
 
     @cached_property
-    def _unified(self) -> pa.Schema:
-        return pa.ipc.read_schema(pa.py_buffer(self._index.schema_ipc))
+    def _settled(self) -> tuple[pa.Schema, dict[str, SchemaError]]:
+        return pa.ipc.read_schema(pa.py_buffer(self._index.schema_ipc)), {}
 
     @property
     def provenance(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ Reading is planned from metadata, so the tasks, and with them the bytes written,
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from fastshard.converters._format import Contents, bounded
 from fastshard.converters._part import Part
 from fastshard.converters._paths import public_name, source_error
 from fastshard.converters._unify import conform, infer_partition_fields, unify_schemas
-from fastshard.errors import SourceError
+from fastshard.errors import SchemaError, SourceError
 
 if TYPE_CHECKING:
     from fastshard.schema import Normaliser
@@ -118,19 +118,33 @@ class FilesSource:
         with ThreadPoolExecutor(min(_INSPECT_THREADS, len(self.files)), "fastshard-inspect") as pool:
             return list(pool.map(_inspect, self.files))
 
-    @cached_property
-    def _unified(self) -> pa.Schema:
-        from fastshard.schema import normalise_schema
+    @property
+    def refused(self) -> Mapping[str, SchemaError]:
+        """Columns that cannot be stored, or not together, and why."""
+        return self._settled[1]
 
+    @property
+    def _unified(self) -> pa.Schema:
+        return self._settled[0]
+
+    @cached_property
+    def _settled(self) -> tuple[pa.Schema, dict[str, SchemaError]]:
+        """What all files fit, without the columns for which there is no such type, and why not."""
+        refused: dict[str, SchemaError] = {}
         normal: dict[pa.Schema, pa.Schema] = {}
         schemas = []
-        for _, contents in self._contents:
+        for file, (_, contents) in zip(self.files, self._contents, strict=True):
             if contents.schema not in normal:
-                normal[contents.schema] = _allow_empty(contents.schema, normalise_schema)
+                normal[contents.schema], unfit = _storable(file.name, contents.schema)
+                refused = {**unfit, **refused}
             schemas.append(normal[contents.schema])
         names = [file.name for file in self.files]
         keys = infer_partition_fields(file.partition for file in self.files)
-        schema = unify_schemas(schemas, names)
+        for key in keys:
+            refused.pop(key.name, None)  # the directories' values win
+        schema = unify_schemas(schemas, names, refused)
+        for name in set(schema.names) & set(refused):
+            schema = schema.remove(schema.get_field_index(name))
         for key in keys:
             index = schema.get_field_index(key.name)
             if index < 0:
@@ -139,7 +153,7 @@ class FilesSource:
                 both = [pa.schema([schema.field(index)]), pa.schema([key])]
                 field = unify_schemas(both, ["the files", f"the directory names ({key.name}=...)"]).field(0)
                 schema = schema.set(index, field.with_nullable(True))
-        return schema
+        return schema, refused
 
     @property
     def schema(self) -> pa.Schema:
@@ -235,9 +249,18 @@ class FilesSource:
         return set(_FORMATS[kind].prune(file, contents, condition, fields))
 
 
-def _allow_empty(schema: pa.Schema, normalise: Any) -> pa.Schema:
-    # A file without columns may stand among others; the data set's own schema is checked when it is written.
-    return normalise(schema) if len(schema) else schema
+def _storable(name: str, schema: pa.Schema) -> tuple[pa.Schema, dict[str, SchemaError]]:
+    """The columns of a file that can be stored, and why not, for each of the others."""
+    from fastshard.schema import normalise_storable
+
+    if len(schema) == 0:
+        # A file without columns may stand among others; the data set's own schema is checked when it is written.
+        return schema, {}
+    try:
+        normal, refused = normalise_storable(schema)
+    except SchemaError as error:
+        raise SchemaError(f"{name}: {error}") from error
+    return normal, {column: SchemaError(f"{name}: {error}") for column, error in refused.items()}
 
 
 def _inspect(file: SourceFile) -> tuple[str, Contents]:

@@ -16,7 +16,7 @@ from fastshard.converters._format import READ_BYTES, bounded, rows_for
 from fastshard.converters._part import Part
 from fastshard.errors import Error, SchemaError, SourceError
 from fastshard.samples import capture, check_sample, infer_schema, samples_to_batch, size_hint
-from fastshard.schema import Normaliser, normalise_schema
+from fastshard.schema import Normaliser, normalise_storable
 from fastshard.source import Data
 
 __all__ = ["MemorySource", "MemoryTask"]
@@ -31,7 +31,8 @@ class MemorySource:
     """Rows of this process, as one task.
 
     Attributes:
-        schema: Of the rows.
+        schema: Of the rows, without the columns that cannot be stored.
+        refused: Those, and why.
         portable: False: other processes do not have the data.
     """
 
@@ -45,7 +46,7 @@ class MemorySource:
 
         Raises:
             InvalidError: They are nothing that holds rows.
-            SchemaError: Their columns cannot be stored.
+            SchemaError: Their columns have no names, or one name twice.
         """
         self._data = _reader_of(data)
         self._again = _is_there_again(self._data)
@@ -54,7 +55,7 @@ class MemorySource:
         self._raw_schema = self._taken.schema
         self._seen: list[Part] = []
         self._coming: Iterator[Part] | None = None
-        self.schema = normalise_schema(self._raw_schema)
+        self.schema, self.refused = normalise_storable(self._raw_schema)
 
     def _take(self) -> Batches:
         taken = take_in(self._data)
@@ -114,9 +115,14 @@ class MemorySource:
         return self._take() if taken is None else taken
 
     def _read(self) -> Iterator[Part]:
-        normaliser = Normaliser(self._raw_schema)
+        names = self.schema.names
+        normaliser = Normaliser(
+            pa.schema([self._raw_schema.field(name) for name in names], self._raw_schema.metadata)
+        )
         row = 0
         for batch in _told(self._fresh()):
+            if self.refused:
+                batch = batch.select(names)
             rows = rows_for(batch.nbytes / max(1, batch.num_rows), READ_BYTES)
             for start in range(0, batch.num_rows, rows):
                 for slice_ in bounded(batch.slice(start, rows)):

@@ -102,6 +102,35 @@ def test_each_step_by_itself_works_on_whatever_holds_rows(
     gc.collect()
 
 
+UNION = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+
+
+@pytest.mark.parametrize("kind", ["table", "reader", "file", "stream"])
+def test_a_column_that_cannot_be_stored_can_be_left_out(convert: Convert, tmp_path: Path, kind: str) -> None:
+    table = pa.table({"u": UNION, "x": [1, 2], "v": UNION})
+
+    def make() -> Any:
+        if kind == "table":
+            return table
+        if kind == "reader":
+            return table.to_reader()
+        path = tmp_path / "in.arrow"
+        with (pa.ipc.new_file if kind == "file" else pa.ipc.new_stream)(path, table.schema) as writer:
+            writer.write_table(table)
+        return path
+
+    where = r"in\.arrow: " if kind in ("file", "stream") else ""
+    for columns in (None, ["x", "u"], ["u"]):
+        with pytest.raises(
+            fs.errors.SchemaError, match=rf"{where}column 'u' is a union \(sparse_union.*leave it out"
+        ):
+            convert(make(), columns=columns)
+    assert convert(make(), columns=["x"]).to_pydict() == {"x": [1, 2]}
+    assert convert(make(), columns=["x"], filter=pc.field("x") > 1).to_pydict() == {"x": [2]}
+    with pytest.raises(fs.errors.InvalidError, match="there is no column 'w'"):
+        convert(make(), columns=["w"])
+
+
 def _data_set(folder: Path) -> Path:
     fs.write(TABLE, folder / "data", block_bytes=16)
     return folder / "data"

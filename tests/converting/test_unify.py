@@ -177,3 +177,17 @@ def test_metadata_of_the_schema_stays(convert: Convert, tmp_path: Path) -> None:
     found = convert(written(tmp_path / "in", table))
     assert found.schema.metadata[b"k"] == b"v"
     assert found.schema.field("a").metadata[b"unit"] == b"m"
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_column_of_types_that_do_not_go_together_can_be_left_out(
+    convert: Convert, tmp_path: Path, reverse: bool
+) -> None:
+    tables = [pa.table({"a": [[1]], "x": [1], "b": ["s"]}), pa.table({"b": [[2.5]], "x": [2], "a": [0.5]})]
+    paths = written(tmp_path / "in", *tables, reverse=reverse)
+    for columns, named in ((None, "[ab]"), (["x", "a"], "a"), (["b"], "b")):
+        with pytest.raises(
+            fs.errors.SchemaError, match=rf"parquet: column '{named}' is .* in .*parquet; .*columns="
+        ):
+            convert(paths, columns=columns)
+    assert convert(paths, columns=["x"])["x"].to_pylist() == ([2, 1] if reverse else [1, 2])
