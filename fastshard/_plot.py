@@ -198,7 +198,8 @@ def _mixture(axes: Axes, run: Run, storage: Storage) -> None:
     middle = starts + min(size, end - first) / 2
     label = f"batch of all ranks, {size:,} samples" if run.world_size > 1 else f"batch of {size:,} samples"
     axes.plot(middle, whole, color=_INK, linewidth=1.3, drawstyle="steps-mid", label=label)
-    _even(axes, run, size, few, _INK)
+    shares = _shares(run, storage, few)
+    _even(axes, shares, size, _INK)
     if run.world_size > 1:
         plan = run.plan(0)
         last = plan.num_batches - 1
@@ -211,7 +212,7 @@ def _mixture(axes: Axes, run: Run, storage: Storage) -> None:
             drawstyle="steps-mid",
             label=f"batch of rank 0, {run.options.step_size:,} samples",
         )
-        _even(axes, run, run.options.step_size, few, _SECOND)
+        _even(axes, shares, run.options.step_size, _SECOND)
     axes.plot([], [], color=_QUIET, linestyle=":", label="a uniform shuffle")
     axes.set_xlim(first, max(end, first + 1))
     axes.set_ylim(0, axes.get_ylim()[1] * 1.1)
@@ -221,26 +222,30 @@ def _mixture(axes: Axes, run: Run, storage: Storage) -> None:
     _plain(axes)
 
 
-def _even(axes: Axes, run: Run, size: int, few: bool, color: str) -> None:
-    """What a batch of a uniform shuffle is made of, on average."""
-    geometry = run.data.geometry
-    rows = geometry.shard_rows.astype(np.float64) * _frequencies(run)
-    rows, blocks = rows[rows > 0], geometry.shard_blocks[rows > 0]
-    if few:
-        rows = np.repeat(rows / blocks, blocks)
-    share = rows / rows.sum() if len(rows) else rows
-    expected = float((1 - (1 - share) ** size).sum())
-    axes.axhline(expected, color=color, linestyle=":", linewidth=1)
-
-
-def _frequencies(run: Run) -> npt.NDArray[np.float64]:
-    """By shard how often a sample of it comes: the same for all, but in a mix."""
+def _shares(run: Run, storage: Storage, few: bool) -> npt.NDArray[np.float64]:
+    """By shard, or block, how much of an epoch comes from it: float64, with a sum of 1."""
     from fastshard.mixing import Mix
 
-    if not isinstance(run.data, Mix):
-        return np.ones(run.data.shards)
-    each = zip(run.data.parts, run.data.weights, strict=True)
-    return np.concatenate([np.full(part.shards, weight / part.rows) for part, weight in each])
+    parts = (
+        [(part.rows, weight) for part, weight in zip(run.data.parts, run.data.weights, strict=True)]
+        if isinstance(run.data, Mix)
+        else [(run.data.rows, 1)]
+    )
+    shares = np.zeros(storage.blocks if few else len(storage.shard_rows))
+    first = 0
+    for rows, weight in parts:
+        places = first + np.unique(np.linspace(0, rows - 1, min(rows, _SAMPLES)).astype(np.int64))
+        found = storage.rows_of(places)
+        units = storage.shards_of(found)
+        units = storage.blocks_of(found, units) if few else units
+        shares += np.bincount(units, minlength=len(shares)) * (weight / len(places))
+        first += rows
+    return shares / shares.sum()
+
+
+def _even(axes: Axes, shares: npt.NDArray[np.float64], size: int, color: str) -> None:
+    """From how many shards or blocks a batch of a uniform shuffle is made, on average."""
+    axes.axhline(float((1 - (1 - shares) ** size).sum()), color=color, linestyle=":", linewidth=1)
 
 
 def _plain(axes: Axes) -> None:
