@@ -1,4 +1,4 @@
-"""All that decides an epoch, drawn together: data and views, orders, ends, replicas, short epochs, starts, divisions."""
+"""All that decides an epoch, drawn together: data, views, orders, ends, replicas, short epochs, starts, divisions."""
 
 from __future__ import annotations
 
