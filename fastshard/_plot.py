@@ -240,7 +240,8 @@ def _shares(run: Run, storage: Storage, few: bool) -> npt.NDArray[np.float64]:
         units = storage.blocks_of(found, units) if few else units
         shares += np.bincount(units, minlength=len(shares)) * (weight / len(places))
         first += rows
-    return shares / shares.sum()
+    shares /= shares.sum()
+    return shares
 
 
 def _even(axes: Axes, shares: npt.NDArray[np.float64], size: int, color: str) -> None:
