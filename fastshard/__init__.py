@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fastshard import errors as errors
     from fastshard import lightning as lightning
+    from fastshard import ray as ray
     from fastshard import spark as spark
     from fastshard._commit import vacuum as vacuum
     from fastshard.batch import Batch as Batch
@@ -51,6 +52,7 @@ __all__ = [
     "lightning",
     "mix",
     "open",
+    "ray",
     "spark",
     "vacuum",
     "write",
@@ -78,7 +80,7 @@ _PUBLIC = {
     "write": "fastshard.writer",
 }
 # Submodules that are reached as attributes without an import of their own.
-_SUBMODULES = ("errors", "lightning", "spark")
+_SUBMODULES = ("errors", "lightning", "ray", "spark")
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and refuses what is not there
 

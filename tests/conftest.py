@@ -19,10 +19,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 UNSANITIZED = {
     "cli",
     "converting",
+    "delta",
     "pipeline",
     "reading",
     "spark",
     "torch",
+    "trainers",
     "test_order_scale.py",
     "test_order_statistics.py",
 }
