@@ -38,6 +38,7 @@ def curve(folder: Path) -> list[float]:
 
 def make_data(folder: Path) -> Path:
     """The examples' data set, in `folder`; returns the folder."""
+    folder.mkdir(exist_ok=True)
     runpy.run_path(str(TRAINERS / "common.py"))["make_data"](folder / "train", rows=ROWS)
     return folder
 
@@ -56,7 +57,6 @@ def check_curves(
     call_it = [str(TRAINERS / script)]
     one, two, killed = (tmp_path / name for name in ("one", "two", "killed"))
     for folder in (one, two, killed):
-        folder.mkdir()
         make_data(folder)
 
     def run(folder: Path, processes: int, *arguments: str, well: bool = True) -> None:

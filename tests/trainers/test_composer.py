@@ -1,8 +1,8 @@
 """What Composer asks of a DataLoader, held against `fastshard.torch.DataLoader`.
 
 Composer pins an old torch, so it does not run here; its calls are these. It wants a torch DataLoader with an int
-`batch_size`; it takes `len(dataloader.dataset)` as the samples of one rank, and the state of the data from the dataset:
-`dataset.state_dict(num_samples, True)` with the samples that all ranks have trained on in this epoch. When it resumes it
+`batch_size`; it takes `len(dataloader.dataset)` as the samples of a rank, and the state of the data from the dataset:
+`dataset.state_dict(num_samples, True)` with the samples that all ranks have trained on in this epoch. To resume, it
 gives that state to `dataset.load_state_dict` before it iterates.
 """
 

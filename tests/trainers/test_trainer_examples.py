@@ -55,7 +55,7 @@ def test_scoring(processes: int, tmp_path: Path) -> None:
     scored = pq.read_table(tmp_path / "scored.parquet")
     assert scored["id"].to_pylist() == list(range(121))
     model = runpy.run_path(str(TRAINERS / "common.py"))["make_model"]()
-    expected = model(torch.tensor(np.stack(scored["x"].to_pylist())))[:, 0].detach().numpy()
+    expected = model(torch.tensor(scored["x"].to_pylist()))[:, 0].detach().numpy()
     np.testing.assert_allclose(scored["score"].to_numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
