@@ -2,8 +2,8 @@
 
     python train_distributor.py FOLDER --local-mode --make-data-on driver
 
-`FOLDER` must be one that all machines see. The data set may be made on the driver: it travels as its path and options, and
-finds rank and world size where it is used. Or it is made in the function.
+`FOLDER` must be one that all machines see. The data set may be made on the driver: it travels as its path and options,
+and finds rank and world size where it is used. Or it is made in the function.
 """
 
 from __future__ import annotations

@@ -1,0 +1,51 @@
+"""TorchDistributor on two processes: classic Spark and Spark Connect, on the driver's machine and on executors."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from journals import TRAINERS, curve, make_data
+from launching import call
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+WAYS = {
+    "classic-local": ["--local-mode", "--make-data-on", "driver"],
+    "classic-executors": ["--make-data-on", "executor"],
+    "connect-local": ["--connect", "--local-mode", "--make-data-on", "executor"],
+    "connect-executors": ["--connect", "--make-data-on", "driver"],
+}
+
+
+def run(folder: Path, *arguments: str, well: bool = True) -> None:
+    command = [sys.executable, str(TRAINERS / "train_distributor.py"), str(folder), *arguments]
+    done = call(command, folder, timeout=240, PYSPARK_PYTHON=sys.executable)
+    assert (done.returncode == 0) == well, done.stdout[-10000:]
+    if well:
+        assert "steps: 20" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of one process."""
+    folder = make_data(tmp_path_factory.mktemp("one") / "run")
+    run(folder, "--processes", "1", "--local-mode")
+    return curve(folder)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way(way: str, tmp_path: Path, expected: list[float]) -> None:
+    folder = make_data(tmp_path / "run")
+    run(folder, *WAYS[way])
+    np.testing.assert_allclose(curve(folder), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["classic-local", "classic-executors"])
+def test_killed_and_resumed(way: str, tmp_path: Path, expected: list[float]) -> None:
+    folder = make_data(tmp_path / "run")
+    run(folder, *WAYS[way], "--kill-at", "14", well=False)
+    run(folder, *WAYS[way])
+    np.testing.assert_allclose(curve(folder), expected, rtol=1e-4)
