@@ -26,7 +26,7 @@ else ifneq ($(wildcard $(BIN)/python),)
   endif
 endif
 
-.PHONY: demo test test-all test-spark test-connect build lint format asan tsan wheel clean help
+.PHONY: demo test test-all test-spark test-connect test-ray build lint format asan tsan wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## say what there is
@@ -36,18 +36,22 @@ demo: $(STAMPS)/demo  ## real data from Parquet to a trained network
 	$(BIN)/python examples/demo.py
 
 test: $(STAMPS)/dev  ## the test suite without its slow tests
-	$(BIN)/python -m pytest -m "not slow and not spark" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not spark and not ray" $(ARGS)
 
 test-all: $(STAMPS)/dev  ## all tests
-	$(BIN)/python -m pytest -m "not spark" $(ARGS)
+	$(BIN)/python -m pytest -m "not spark and not ray" $(ARGS)
 	$(MAKE) --no-print-directory test-spark test-connect SPARK_MARKS=spark
+	$(MAKE) --no-print-directory test-ray
 
 SPARK_MARKS ?= spark and not slow
 test-spark: $(STAMPS)/spark  ## the tests that need Spark, in one classic session
-	$(VENV)-spark/bin/python -m pytest -m "$(SPARK_MARKS)" $(ARGS) tests/spark
+	$(VENV)-spark/bin/python -m pytest -m "$(SPARK_MARKS)" $(ARGS) tests/spark tests/trainers
 
 test-connect: $(STAMPS)/spark  ## the same in one session of Spark Connect
 	FASTSHARD_SPARK=connect $(VENV)-spark/bin/python -m pytest -m "$(SPARK_MARKS)" $(ARGS) tests/spark
+
+test-ray: $(STAMPS)/ray  ## the tests that need Ray or DeepSpeed
+	$(VENV)-ray/bin/python -m pytest -m ray $(ARGS) tests/ray tests/trainers
 
 build: $(STAMPS)/dev  ## virtual environment with everything for development
 	@echo "$(VENV) is ready: $(BIN)/python, $(BIN)/fastshard"
@@ -97,4 +101,8 @@ $(STAMPS)/dev: $(STAMPS)/tools pyproject.toml $(NATIVE)
 $(STAMPS)/spark: $(STAMPS)/dev scripts/spark-environment.sh
 	scripts/prepare-system.sh $(PYTHON) java
 	scripts/spark-environment.sh $(VENV) $(VENV)-spark
+	touch $@
+
+$(STAMPS)/ray: $(STAMPS)/dev scripts/ray-environment.sh
+	scripts/ray-environment.sh $(VENV) $(VENV)-ray
 	touch $@

@@ -21,6 +21,7 @@ UNSANITIZED = {
     "converting",
     "delta",
     "pipeline",
+    "ray",
     "reading",
     "spark",
     "torch",

@@ -1,9 +1,10 @@
-"""DeepSpeed, launched by anything that sets RANK and WORLD_SIZE: torchrun, deepspeed, Spark's DeepspeedTorchDistributor.
+"""DeepSpeed, launched by what sets RANK and WORLD_SIZE: torchrun, deepspeed, Spark's DeepspeedTorchDistributor.
 
     DS_ACCELERATOR=cpu torchrun --nproc-per-node 2 train_deepspeed.py FOLDER
 
-The loader is ours, and the engine gets none: `deepspeed.initialize(training_data=...)` would wrap a data set in a loader
-and a sampler of its own, which divide it once more. The loader's state goes into the client state of its checkpoints.
+The loader is ours, and the engine gets none: `deepspeed.initialize(training_data=...)` would wrap a data set in a
+loader and a sampler of its own, which divide it once more. The loader's state goes into the client state of the
+engine's checkpoints.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from launching import call, results, torchrun, train
 
 HEAD = """
@@ -154,6 +155,7 @@ write(ends)
     assert results(tmp_path) == [[False, False, True, False, False, False]]
 
 
+@pytest.mark.slow
 def test_state_is_saved_with_accelerates(
     tmp_path: Path, script: Callable[[str], Path], data: Callable[..., str]
 ) -> None:
@@ -281,3 +283,44 @@ def test_data_sets_without_accelerate_are_as_ever(data: Callable[..., str]) -> N
     import fastshard as fs
 
     assert len(list(fs.ShardDataset(data(10)))) == 10
+
+
+def test_the_trainer_of_transformers_takes_a_reader(
+    tmp_path: Path, script: Callable[[str], Path], data: Callable[..., str]
+) -> None:
+    """`Trainer(train_dataset=fs.open(path))` on two processes: every id once in each epoch."""
+    data(32)
+    main = """
+import json
+import torch
+from transformers import Trainer, TrainingArguments
+import fastshard as fs
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+        self.seen = []
+
+    def forward(self, id, x, y):
+        self.seen += id.tolist()
+        return {"loss": torch.nn.functional.mse_loss(self.layer(x)[:, 0], y)}
+
+
+args = TrainingArguments(
+    "out", num_train_epochs=2, per_device_train_batch_size=4, use_cpu=True, report_to=[], disable_tqdm=True,
+    save_strategy="no")
+model = Model()
+trainer = Trainer(model=model, args=args, train_dataset=fs.open("train"))
+trainer.train()
+with open(f"rank-{args.process_index}.json", "w") as file:
+    json.dump(model.seen, file)
+trainer.accelerator.wait_for_everyone()
+trainer.accelerator.end_training()
+"""
+    train(script(main), 2)
+    first, second = results(tmp_path)
+    for epoch in range(2):
+        part = slice(16 * epoch, 16 * epoch + 16)
+        assert sorted(first[part] + second[part]) == list(range(32))

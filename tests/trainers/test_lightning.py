@@ -14,6 +14,7 @@ import fastshard as fs
 from fastshard.errors import InvalidError
 
 
+@pytest.mark.slow
 def test_example(tmp_path: Path) -> None:
     check_curves(
         tmp_path, {1: [sys.executable], 2: [sys.executable]}, "train_lightning.py", own_processes=True

@@ -29,6 +29,7 @@ def test_ddp(tmp_path: Path) -> None:
     check_curves(tmp_path, TORCHRUN, "train_ddp.py")
 
 
+@pytest.mark.slow
 def test_accelerate(tmp_path: Path) -> None:
     launch = [
         sys.executable,
@@ -42,6 +43,7 @@ def test_accelerate(tmp_path: Path) -> None:
     check_curves(tmp_path, command, "train_accelerate.py")
 
 
+@pytest.mark.slow
 def test_transformers(tmp_path: Path) -> None:
     check_curves(tmp_path, TORCHRUN, "train_transformers.py")
 
