@@ -37,7 +37,7 @@ from fastshard.errors import CorruptError, InvalidError, NotFoundError
 if TYPE_CHECKING:
     from fastshard._tables import BlockTableWriter, ShardEntry, TableEntry
 
-__all__ = ["Mode", "Transaction", "Vacuumed", "vacuum"]
+__all__ = ["Mode", "Transaction", "Vacuumed", "task_prefix", "vacuum"]
 
 Mode: TypeAlias = Literal["error", "overwrite", "append"]
 
@@ -59,6 +59,7 @@ class Transaction:
         *,
         beside: Collection[str] | None = None,
         mounted: bool = False,
+        identity: str | None = None,
     ) -> None:
         """Begin a write.
 
@@ -69,6 +70,8 @@ class Transaction:
             beside: Files in the directory that become shards as they are; then others may lie there too.
             mounted: The directory lies on a mounted object store, which takes one pass of writes into each file and
                 nothing else: no lock, no rename. Files are made elsewhere and copied to their names.
+            identity: 12 hexadecimal digits under which other processes wrote files before this transaction began
+                (`task_prefix` tells where); None: new ones.
 
         Raises:
             InvalidError: Of the mode, or of a directory that the mode refuses.
@@ -83,7 +86,7 @@ class Transaction:
         self._mode = mode
         self._tables: BlockTableWriter | None = None
         self._columns: list[ColumnStats] = []
-        self._directory = MountedDirectory(self.path) if mounted else WriterDirectory(self.path)
+        self._directory = (MountedDirectory if mounted else WriterDirectory)(self.path, identity)
         self._abort = weakref.finalize(self, self._directory.abort)
         try:
             with storage_errors("begin to write", self.path):
@@ -304,6 +307,15 @@ class Transaction:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.abort()
+
+
+def task_prefix(path: str, identity: str, *, mounted: bool) -> str:
+    """What `Transaction.task_prefix` will be of a transaction that begins later under this identity."""
+    directory = (MountedDirectory if mounted else WriterDirectory)(path, identity)
+    try:
+        return directory.task_prefix
+    finally:
+        directory.release()
 
 
 def _own_files_of(path: str, index: DatasetIndex) -> frozenset[str]:

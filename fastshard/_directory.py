@@ -72,11 +72,12 @@ class WriterDirectory:
         protected: Those, and the files of the generation before, which a reader may still use.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, identity: str | None = None) -> None:
+        """Set up; `identity` is that of an earlier object whose files this one takes over: 12 hexadecimal digits."""
         self.path = path
         self.current: frozenset[str] = frozenset()
         self.protected: frozenset[str] = frozenset()
-        self._id = os.urandom(6).hex()
+        self._id = os.urandom(6).hex() if identity is None else identity
         self._pid = os.getpid()
         self._lock: DirectoryLock | NoLock | None = None
         self._made_directories: list[str] = []  # the deepest first
@@ -186,8 +187,11 @@ class WriterDirectory:
         """
         assert self._lock is not None
         now = time.time()
+        own = os.path.basename(self.task_prefix)
         names = []
         for name in os.listdir(self.path):
+            if name.startswith(own):  # what others wrote for this writer before it began
+                continue
             leftover = _TEMPORARY.fullmatch(name) or (is_own_name(name) and name not in keep)
             # Without a lock a living writer may be at work: then only old files are surely nobody's.
             if leftover and (self._lock.exclusive or now - _modified(self.path, name) > _OLD_ENOUGH):
@@ -250,8 +254,8 @@ class MountedDirectory(WriterDirectory):
     checksum.
     """
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
+    def __init__(self, path: str, identity: str | None = None) -> None:
+        super().__init__(path, identity)
         self._folder = tempfile.mkdtemp(prefix="fastshard-")
 
     def open(self) -> None:

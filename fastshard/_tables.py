@@ -222,7 +222,7 @@ def read_tables(
     """
     shard_table = _verified(directory, index.shard_table)
     block_table = _verified(directory, index.block_table)
-    with pa.memory_map(shard_table) as shards, pa.memory_map(block_table) as blocks:
+    with _opened(shard_table) as shards, _opened(block_table) as blocks:
         try:
             table = pa.ipc.open_file(shards).read_all()
             if table.schema != _SHARD_TABLE:
@@ -242,6 +242,15 @@ def read_tables(
         for entry in entries:
             check_path(entry.path, f"{shard_table}: a shard's path")
         yield entries, (reader.get_batch(i) for i in range(len(entries)))
+
+
+def _opened(path: str) -> pa.NativeFile:
+    """A table's file: mapped, or read into memory where the file system cannot map."""
+    try:
+        return pa.memory_map(path)
+    except OSError:
+        with open(path, "rb") as file:
+            return pa.BufferReader(file.read())
 
 
 def _verified(directory: str, ref: FileRef) -> str:

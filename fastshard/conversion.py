@@ -64,6 +64,8 @@ def convert(
             fsspec opens. Names that begin with `_` or `.` are passed over. Files that differ are unified as pyarrow
             does: missing columns are null, narrower types are widened. Or a Delta table: its directory, or
             `fs.Delta(table, version=)`. Or a fastshard data set. Or data in memory: whatever `fs.write` takes.
+            Or a Spark DataFrame, which is collected on this machine as Arrow; where the
+            executors should write, see `fs.spark.write`.
         dest: The directory of the data set.
         columns: Which columns to take, in this order; all by default.
         filter: A pyarrow expression, such as `pc.field("x") > 0`: only rows for which it is true are taken.
@@ -176,8 +178,13 @@ def open_source(source: Any) -> LocatedSource:
     from fastshard.converters.files import FilesSource
     from fastshard.converters.memory import MemorySource
     from fastshard.delta import Delta
+    from fastshard.spark._frames import frame_kind
     from fastshard.views import open_spec, selects
 
+    if frame_kind(source) is not None:
+        from fastshard.spark._collect import FrameSource
+
+        return FrameSource(source)
     if isinstance(source, str) and selects(source):
         source = open_spec(source)
     if is_dataset(source):
@@ -206,6 +213,7 @@ def _stepped(source: LocatedSource, changes: Changes) -> SteppedSource:
     from fastshard.converters._steps import plan_steps
     from fastshard.converters.delta import DeltaSource
     from fastshard.converters.files import FilesSource
+    from fastshard.spark._collect import FrameSource
 
     _refuse(getattr(source, "refused", {}), changes.columns)
     steps = plan_steps(
@@ -218,6 +226,8 @@ def _stepped(source: LocatedSource, changes: Changes) -> SteppedSource:
     )
     if isinstance(source, FilesSource | DeltaSource):
         source = source.narrowed(steps.reads, steps.condition, steps.condition_fields)
+    elif isinstance(source, FrameSource):
+        source = source.narrowed(steps.reads)
     return SteppedSource(source, steps)
 
 

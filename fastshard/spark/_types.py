@@ -61,14 +61,16 @@ class FrameColumn:
 
     Attributes:
         name: As the frame has it.
+        place: Its place in the frame.
         type: Under which it is stored.
-        expression: SQL that Spark has to apply first; None: the column as it is.
+        expression: SQL that Spark has to apply first, with `{}` for the column.
         vector: It holds vectors of Spark's ML library, which become lists of float64.
     """
 
     name: str
+    place: int
     type: pa.DataType
-    expression: str | None = None
+    expression: str = "{}"
     vector: bool = False
 
 
@@ -78,11 +80,11 @@ class FrameSchema:
 
     Attributes:
         columns: In order.
-        whole: They are all that the frame has, in its order.
+        width: How many the frame has.
     """
 
     columns: tuple[FrameColumn, ...]
-    whole: bool
+    width: int
 
     @property
     def arrow(self) -> pa.Schema:
@@ -90,17 +92,12 @@ class FrameSchema:
         return pa.schema([pa.field(column.name, column.type) for column in self.columns])
 
     def spark_frame(self, frame: Any) -> Any:
-        """The frame with these columns, in forms that Arrow has."""
-        if self.whole and all(column.expression is None for column in self.columns):
-            return frame
-        return frame.selectExpr(
-            *(
-                quoted(column.name)
-                if column.expression is None
-                else f"{column.expression} AS {quoted(column.name)}"
-                for column in self.columns
-            )
-        )
+        """The frame with these columns, in forms that Arrow has, named by their places.
+
+        Spark finds columns by name when it runs Python: names with dots, or that differ by case alone, would not do.
+        """
+        numbered = frame.toDF(*(f"c{place}" for place in range(self.width)))
+        return numbered.selectExpr(*(column.expression.format(f"c{column.place}") for column in self.columns))
 
     @property
     def vectors(self) -> tuple[bool, ...]:
@@ -136,16 +133,17 @@ def frame_schema(document: Mapping[str, Any], columns: Sequence[str] | None = No
             )
         fields[field["name"]] = field["type"]
     chosen = chosen_columns(list(fields), columns)
-    return FrameSchema(tuple(_column(name, fields[name]) for name in chosen), chosen == tuple(fields))
+    places = {name: place for place, name in enumerate(fields)}
+    return FrameSchema(tuple(_column(name, places[name], fields[name]) for name in chosen), len(fields))
 
 
-def _column(name: str, kind: Any) -> FrameColumn:
+def _column(name: str, place: int, kind: Any) -> FrameColumn:
     if isinstance(kind, str) and _MONTHS.fullmatch(kind):
         # Spark gives Arrow a type that pyarrow lacks; as whole months it fits an int32, and no cast can fail.
-        return FrameColumn(name, pa.int32(), f"CAST(CAST({quoted(name)} AS INTERVAL MONTH) AS INT)")
+        return FrameColumn(name, place, pa.int32(), "CAST(CAST({} AS INTERVAL MONTH) AS INT)")
     if _is_vector(kind):
-        return FrameColumn(name, pa.list_(pa.field("element", pa.float64())), vector=True)
-    return FrameColumn(name, _arrow_type(kind, name, name))
+        return FrameColumn(name, place, pa.list_(pa.field("element", pa.float64())), vector=True)
+    return FrameColumn(name, place, _arrow_type(kind, name, name))
 
 
 def _is_vector(kind: Any) -> bool:
