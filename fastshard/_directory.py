@@ -154,8 +154,8 @@ class WriterDirectory:
         names = sorted(os.listdir(self.path))
         if INDEX_NAME in names:
             raise InvalidError(
-                f"{self.path}: a data set is there already; "
-                'choose mode="overwrite" to replace it, mode="append" to add to it, or another directory'
+                f'{self.path}: a data set is there already; choose mode="overwrite" (--overwrite) to replace it, '
+                'mode="append" (--append) to add to it, or another directory'
             )
         others = [
             n for n in names if n != DirectoryLock.NAME and not _TEMPORARY.fullmatch(n) and not is_own_name(n)
