@@ -7,7 +7,7 @@ import runpy
 from pathlib import Path
 
 import numpy as np
-from launching import EXAMPLES, call
+from launching import EXAMPLES, call, ended_well
 
 TRAINERS = EXAMPLES / "trainers"
 ROWS = 120
@@ -62,7 +62,7 @@ def check_curves(
     def run(folder: Path, processes: int, *arguments: str, well: bool = True) -> None:
         more = ["--processes", str(processes)] if own_processes else []
         done = call([*command[processes], *call_it, str(folder), *more, *arguments], folder, **environ)
-        assert (done.returncode == 0) == well, done.stdout
+        assert ended_well(done) == well, done.stdout
 
     run(two, 2)
     expected = curve(two)

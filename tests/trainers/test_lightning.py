@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from journals import check_curves
-from launching import call, results
+from launching import call, ended_well, results
 
 import fastshard as fs
 from fastshard.errors import InvalidError
@@ -72,7 +72,7 @@ def test_parts(tmp_path: Path, script: Callable[[str], Path], data: Callable[...
             json.dump(found, file)
     """
     done = call([sys.executable, str(script(main))], tmp_path)
-    assert done.returncode == 0, done.stdout
+    assert ended_well(done), done.stdout
     first, second = results(tmp_path)
     for mine, its in zip(first, second, strict=True):
         assert sorted(mine["predict"] + its["predict"]) == list(range(11))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from journals import TRAINERS, check_curves, curve, make_data
-from launching import call, torchrun
+from launching import call, ended_well, torchrun
 
 pytestmark = pytest.mark.ray
 
@@ -25,7 +25,7 @@ def test_ray_train(tmp_path: Path) -> None:
         done = call(
             [sys.executable, str(TRAINERS / "train_ray.py"), str(folder), *arguments], folder, timeout=240
         )
-        assert done.returncode == 0, done.stdout
+        assert ended_well(done), done.stdout
         curves[name] = curve(folder)
     np.testing.assert_allclose(curves["one"], curves["two"], rtol=1e-4)
     np.testing.assert_allclose(curves["killed"], curves["two"], rtol=1e-4)

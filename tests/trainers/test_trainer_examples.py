@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from journals import TRAINERS, check_curves, make_data
-from launching import call, torchrun
+from launching import call, ended_well, torchrun
 
 import fastshard as fs
 
@@ -21,7 +21,7 @@ TORCHRUN = {1: torchrun(1), 2: torchrun(2)}
 
 def call_example(command: list[str], folder: Path) -> str:
     done = call(command, folder)
-    assert done.returncode == 0, done.stdout
+    assert ended_well(done), done.stdout
     return done.stdout
 
 
