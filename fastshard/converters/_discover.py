@@ -287,10 +287,14 @@ def _expand_glob(place: Place) -> list[SourceFile]:
     if "**" in parts:  # it reaches what is in the directories by itself
         matches = [(relative, info) for relative, info in matches if info.type != pafs.FileType.Directory]
     files: list[SourceFile] = []
+    asked = {""}
     for relative, info in matches:
         found = root.child(relative)
         if info.type != pafs.FileType.Directory:
-            _refuse_delta_parents(found)
+            folder = relative.rpartition("/")[0]
+            if folder not in asked:
+                asked.add(folder)
+                _refuse_delta_parents(root.child(folder), ask_remote=True)
             files.append(_source_file(found, info, _partition(relative)))
             continue
         outer = _partition(relative + "/")

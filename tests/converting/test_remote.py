@@ -91,10 +91,13 @@ def test_what_only_this_process_has_is_read_by_it(convert: Convert, memory: Any)
     assert convert("memory://data", workers=4, shard_bytes=1000).num_rows == 5000
 
 
-def test_delta_tables_are_refused(memory: Any, tmp_path: Path) -> None:
+def test_delta_tables_elsewhere(memory: Any, tmp_path: Path) -> None:
+    """Files of theirs are refused; the table itself is opened by deltalake, which does not know this scheme."""
     memory.pipe("/table/_delta_log/0.json", b"{}")
     memory.pipe("/table/f.parquet", parquet(TABLE))
     with pytest.raises(fs.errors.SourceError, match=r'fs\.Delta\("memory://table"\)'):
+        fs.convert("memory://table/*.parquet", tmp_path / "out")
+    with pytest.raises(fs.errors.SourceError, match="memory://table: the Delta table cannot be read"):
         fs.convert("memory://table", tmp_path / "out")
 
 

@@ -360,3 +360,16 @@ def test_the_guide(versions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_table_that_moved(versions: Path, tmp_path: Path) -> None:
     shutil.move(versions, tmp_path / "ein Ordner")
     assert converted(tmp_path / "ein Ordner", tmp_path / "data").num_rows == 3
+
+
+def test_parquet_files_inside_a_table_elsewhere_are_refused(versions: Path, tmp_path: Path) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.put(str(versions), "/bucket/table", recursive=True)
+    try:
+        for source in ("memory://bucket/table/*.parquet", "memory://bucket/*/*.parquet", "memory://bucket"):
+            with pytest.raises(SourceError, match="Delta table"):
+                fs.convert(source, tmp_path / "data")
+    finally:
+        memory.rm("/bucket", recursive=True)
