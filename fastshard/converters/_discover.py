@@ -247,7 +247,7 @@ def _refuse_delta_parents(place: Place, *, ask_remote: bool = False) -> None:
     """
     path, name = place.path.rstrip("/"), place.name.rstrip("/")
     above: list[tuple[str, str]] = []
-    while path not in ("", "/") and (place.local or "/" in name.partition("://")[2]):
+    while path not in ("", "/") and (place.local or name.partition("://")[2]):
         above.append((path, path if place.local else name))
         path, name = path.rpartition("/")[0], name.rpartition("/")[0]
     if place.local:
