@@ -10,4 +10,7 @@ namespace fastshard {
 // Counts the forks between this process and the one that loaded the library.
 [[nodiscard]] uint64_t fork_generation() noexcept;
 
+// Counts the forks that this process began: what it held when the count was lower, a child may hold as well.
+[[nodiscard]] uint64_t forks_begun() noexcept;
+
 }  // namespace fastshard

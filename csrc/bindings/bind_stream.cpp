@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include <chrono>
+#include <cstdio>
 
 #include "base/error.h"
 #include "bindings/arrays.h"
@@ -56,7 +57,8 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
                                           const std::shared_ptr<SharedEpochOrder>& order,
                                           const order::Partition& partition, uint64_t first, uint64_t step,
                                           std::shared_ptr<order::Selection> selection, uint32_t threads,
-                                          uint32_t prefetch, bool keep_going, const py::object& reading) {
+                                          uint32_t prefetch, bool keep_going, bool patient, const py::object& reading,
+                                          std::shared_ptr<pipeline::SharedPool> shared, size_t batch_bytes) {
   if (step == 0 || threads == 0 || prefetch == 0)
     throw Error(ErrorKind::kInvalid, "step, threads and prefetch are at least 1");
   if (selection && selection->size() < order->order.size()) {
@@ -67,8 +69,8 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
   std::unique_ptr<pipeline::BlockStore> store =
       reading.is_none() ? nullptr : make_store(set, *projection, reading.cast<py::dict>());
   const py::gil_scoped_release release;
-  return std::make_shared<PythonStream>(set, std::move(plan), projection,
-                                        BatchStream::Options{threads, prefetch, keep_going}, std::move(store));
+  const BatchStream::Options options{threads, prefetch, keep_going, patient, std::move(shared), batch_bytes};
+  return std::make_shared<PythonStream>(set, std::move(plan), projection, options, std::move(store));
 }
 
 // Integers below 2^63 as an int64 array that owns them.
@@ -81,7 +83,17 @@ py::object adopt_integers(std::vector<T> values) {
                               owner);
 }
 
-// (columns, ids, positions, repeats), or None at the end. Waits with the GIL released and looks for signals.
+[[noreturn]] void throw_late(PythonStream& self, double timeout) {
+  const std::string missing = self.stream.awaited();
+  self.stream.give_up();
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%g", timeout);
+  throw Error(ErrorKind::kTimeout, "read_timeout",
+              (missing.empty() ? "a batch whose bytes are in memory" : missing) + " did not come within " + seconds +
+                  " s (attempt 1); raise read_timeout= or look at the storage");
+}
+
+// (columns, ids, positions, repeats, shared), or None at the end. Waits with the GIL released and looks for signals.
 py::object next(PythonStream& self, double timeout) {
   const auto deadline =
       timeout < 0 ? pipeline::Deadline::max()
@@ -96,15 +108,13 @@ py::object next(PythonStream& self, double timeout) {
     }
     if (status != NextStatus::kTimedOut) break;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    if (std::chrono::steady_clock::now() >= deadline) {
-      PyErr_SetString(PyExc_TimeoutError, "no batch came in time");
-      throw py::error_already_set();
-    }
+    if (std::chrono::steady_clock::now() >= deadline) throw_late(self, timeout);
   }
   if (status == NextStatus::kEnd) return py::none();
+  std::shared_ptr<pipeline::SharedBatch> shared = std::move(batch.shared);
   py::list columns = whole_columns(*self.set, *self.projection, batch.planned.ids, std::move(batch.columns));
   return py::make_tuple(columns, adopt_integers(std::move(batch.planned.ids)),
-                        adopt_integers(std::move(batch.planned.positions)), batch.planned.repeats);
+                        adopt_integers(std::move(batch.planned.positions)), batch.planned.repeats, std::move(shared));
 }
 
 py::dict stats(const PythonStream& self) {
@@ -135,7 +145,8 @@ void register_stream(py::module_& module) {
   py::class_<PythonStream, std::shared_ptr<PythonStream>>(module, "BatchStream")
       .def(py::init(&make_stream), py::kw_only(), py::arg("set"), py::arg("projection"), py::arg("order"),
            py::arg("partition"), py::arg("first"), py::arg("step"), py::arg("selection"), py::arg("threads"),
-           py::arg("prefetch"), py::arg("keep_going") = false, py::arg("reading") = py::none())
+           py::arg("prefetch"), py::arg("keep_going") = false, py::arg("patient") = true,
+           py::arg("reading") = py::none(), py::arg("shared") = py::none(), py::arg("batch_bytes") = 0)
       .def("next", &next, py::arg("timeout"))
       .def(
           "stop", [](PythonStream& self) { self.stream.stop(); }, py::call_guard<py::gil_scoped_release>())

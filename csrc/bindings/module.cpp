@@ -12,4 +12,5 @@ PYBIND11_MODULE(_core, module) {
   fastshard::bindings::register_selection(module);
   fastshard::bindings::register_pipeline(module);
   fastshard::bindings::register_stream(module);
+  fastshard::bindings::register_shared(module);
 }

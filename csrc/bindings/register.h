@@ -19,5 +19,6 @@ void register_order(pybind11::module_& module);
 void register_selection(pybind11::module_& module);
 void register_pipeline(pybind11::module_& module);
 void register_stream(pybind11::module_& module);
+void register_shared(pybind11::module_& module);
 
 }  // namespace fastshard::bindings

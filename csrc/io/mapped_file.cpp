@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -85,6 +86,26 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     bytes_ = std::exchange(other.bytes_, {});
   }
   return *this;
+}
+
+bool MappedFile::is_resident(size_t offset, size_t length) const noexcept {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t end = offset + length;
+#ifdef __APPLE__
+  using Residence = char;
+#else
+  using Residence = unsigned char;
+#endif
+  std::array<Residence, 256> pages{};
+  for (size_t at = offset / page * page; at < end; at += pages.size() * page) {
+    const size_t step = std::min(pages.size() * page, end - at);
+    if (::mincore(const_cast<std::byte*>(bytes_.data()) + at, step, pages.data()) != 0) return false;
+    const size_t count = (step + page - 1) / page;
+    if (!std::all_of(pages.begin(), pages.begin() + static_cast<ptrdiff_t>(count),
+                     [](Residence in) { return (in & 1) != 0; }))
+      return false;
+  }
+  return true;
 }
 
 void MappedFile::release(size_t offset, size_t length) const noexcept {

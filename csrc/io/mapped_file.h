@@ -26,6 +26,8 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   [[nodiscard]] ByteSpan bytes() const noexcept { return bytes_; }
+  // Whether every page of [offset, offset + length) is in memory; the range lies inside the file.
+  [[nodiscard]] bool is_resident(size_t offset, size_t length) const noexcept;
   // Gives pages of [offset, offset + length) back to the page cache: what was read once and is done with costs no
   // memory.
   void release(size_t offset, size_t length) const noexcept;

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fault_guard.h"
+#include "pipeline/awaited.h"
 #include "pipeline/store_take.h"
 
 namespace fastshard::pipeline {
@@ -33,15 +34,15 @@ struct BatchStream::State {
     bool ready = false;
   };
 
-  State(std::shared_ptr<ShardSet> source, BatchPlan batches, Reading read, const Options& options,
+  State(std::shared_ptr<ShardSet> source, BatchPlan batches, Reading read, const Options& given,
         std::unique_ptr<BlockStore> blocks)
       : set(std::move(source)),
         plan(std::move(batches)),
         reading(std::move(read)),
         size(plan.size()),
         store(std::move(blocks)),
-        slots(std::max<uint32_t>(1, options.prefetch)),
-        keep_going(options.keep_going) {}
+        options(given),
+        slots(std::max<uint32_t>(1, given.prefetch)) {}
 
   void work(uint32_t number);
   void read_ahead();
@@ -56,14 +57,16 @@ struct BatchStream::State {
   const uint64_t size;
   const std::unique_ptr<BlockStore> store;  // null: mapped
 
+  const Options options;
+
   std::mutex mutex;
   std::condition_variable made;   // the batch being waited for is there, or the stream is stopped
   std::condition_variable taken;  // a slot is free, or the stream is stopped
   std::vector<Slot> slots;        // batch i in slot i % slots.size()
-  const bool keep_going;          // as in Options
   uint64_t claimed = 0;           // batches below are claimed
   uint64_t delivered = 0;         // batches below are delivered
   bool stopped = false;
+  bool given_up = false;
   std::exception_ptr failure;  // what the consumer was told
   StreamStats stats;           // what the consumer counts
   order::PermutationCache consumer_cache;
@@ -78,23 +81,25 @@ BatchStream::BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, Reading 
                          std::unique_ptr<BlockStore> store)
     : generation_(ShardSet::generation()) {
   install_fault_handler();
-  auto state = std::make_unique<State>(std::move(set), std::move(plan), std::move(reading), options, std::move(store));
+  auto state = std::make_shared<State>(std::move(set), std::move(plan), std::move(reading), options, std::move(store));
   const uint64_t useful = std::min<uint64_t>({options.threads, state->slots.size(), state->size});
   try {
-    for (uint32_t i = 0; i < useful; ++i) state->threads.emplace_back([worked = state.get(), i] { worked->work(i); });
-    if (state->store) state->threads.emplace_back([worked = state.get()] { worked->read_ahead(); });
+    for (uint32_t i = 0; i < useful; ++i) state->threads.emplace_back([state, i] { state->work(i); });
+    if (state->store) state->threads.emplace_back([state] { state->read_ahead(); });
   } catch (const std::system_error& error) {
     state->stop();
     throw Error(ErrorKind::kIo,
                 "cannot start " + std::to_string(useful) + " threads: " + error.what() + "; use a smaller threads=");
   }
-  state_ = state.release();
+  state_ = std::move(state);
 }
 
 BatchStream::~BatchStream() {
-  if (forked()) return;
+  if (forked()) {
+    new std::shared_ptr<State>(std::move(state_));
+    return;
+  }
   state_->stop();
-  delete state_;
 }
 
 void BatchStream::stop() noexcept {
@@ -111,7 +116,7 @@ NextStatus BatchStream::next(FinishedBatch& out, Deadline deadline) {
   if (state.failure) std::rethrow_exception(state.failure);
   if (state.delivered == state.size) return NextStatus::kEnd;
   State::Slot& slot = state.slots[state.delivered % state.slots.size()];
-  if (!slot.ready && !state.stopped && state.claimed == state.delivered) {
+  if (!slot.ready && !state.stopped && state.options.patient && state.claimed == state.delivered) {
     // Nobody has begun the batch that is wanted now: making it here is sooner than waking a thread for it.
     ++state.claimed;
     lock.unlock();
@@ -127,7 +132,7 @@ NextStatus BatchStream::next(FinishedBatch& out, Deadline deadline) {
   }
   if (state.stopped) return NextStatus::kEnd;
   slot.ready = false;
-  if (slot.error && state.keep_going) {
+  if (slot.error && state.options.keep_going) {
     const std::exception_ptr error = slot.error;
     slot.batch = FinishedBatch();
     ++state.delivered;
@@ -154,6 +159,25 @@ NextStatus BatchStream::next(FinishedBatch& out, Deadline deadline) {
   return NextStatus::kBatch;
 }
 
+std::string BatchStream::awaited() const {
+  if (forked()) return {};
+  PlannedBatch planned;
+  order::PermutationCache cache;
+  uint64_t index = 0;
+  {
+    const std::lock_guard lock(state_->mutex);
+    index = state_->delivered;
+  }
+  if (index < state_->size) state_->plan.fill(index, planned, cache);
+  return first_missing(*state_->set, planned.ids);
+}
+
+void BatchStream::give_up() noexcept {
+  if (forked()) return;
+  const std::lock_guard lock(state_->mutex);
+  state_->given_up = true;
+}
+
 StreamStats BatchStream::stats() const {
   if (forked()) return {};
   const std::lock_guard lock(state_->mutex);
@@ -171,15 +195,22 @@ BlockStoreStats BatchStream::store_stats() const {
 }
 
 void BatchStream::State::stop() noexcept {
+  bool waits = true;
   {
     const std::lock_guard lock(mutex);
     stopped = true;
+    waits = !given_up;
   }
   made.notify_all();
   taken.notify_all();
   if (store) store->stop();
   for (std::thread& thread : threads) {
-    if (thread.joinable()) thread.join();
+    if (!thread.joinable()) continue;
+    if (waits) {
+      thread.join();
+    } else {
+      thread.detach();
+    }
   }
 }
 
@@ -225,8 +256,10 @@ void BatchStream::State::make_into(Slot& slot, uint64_t index, order::Permutatio
     plan.fill(index, slot.batch.planned, cache);
     planned = Clock::now();
     const std::vector<int64_t>& ids = slot.batch.planned.ids;
-    slot.batch.columns = store ? take(*set, *store, ids) : set->take(ids, reading.columns);
-    pad(slot.batch.columns, reading.paddings, ids, set->table(), set->pool());
+    if (options.shared) slot.batch.shared = options.shared->batch(options.batch_bytes);
+    BufferPool& into = slot.batch.shared ? static_cast<BufferPool&>(*slot.batch.shared) : set->pool();
+    slot.batch.columns = store ? take(*set, *store, ids, into) : set->take(ids, reading.columns, into);
+    pad(slot.batch.columns, reading.paddings, ids, set->table(), into);
   } catch (...) {
     slot.error = std::current_exception();
   }

@@ -10,7 +10,8 @@
 //   failed     a batch could not be made: the batches before it are delivered, then `next` throws its error, again and
 //              again; later batches are not delivered.
 //   abandoned  `stop` (or the destructor) ends the threads after the batch that each is at; `next` says kEnd.
-// In each case `stop` returns when no thread is left. A consumer that waits in `next` when another thread stops the
+// In each case `stop` returns when no thread is left, but for those that storage does not answer: after `give_up` it
+// leaves them behind, and they end when their read does. A consumer that waits in `next` when another thread stops the
 // stream gets kEnd.
 //
 // In the child of a fork there are no threads: `next` throws, and the destructor leaves what the parent owns alone.
@@ -19,12 +20,14 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "pipeline/batch_plan.h"
 #include "pipeline/block_store.h"
 #include "pipeline/pad.h"
 #include "pipeline/shard_set.h"
+#include "pipeline/shared_batch.h"
 
 namespace fastshard::pipeline {
 
@@ -35,6 +38,7 @@ enum class NextStatus { kBatch, kEnd, kTimedOut };
 struct FinishedBatch {
   PlannedBatch planned;
   std::vector<Column> columns;
+  std::shared_ptr<SharedBatch> shared;  // where their memory lies, if it is for another process
 };
 
 struct StreamStats {
@@ -54,6 +58,9 @@ class BatchStream {
     uint32_t threads = 1;
     uint32_t prefetch = 4;    // batches, at least 1
     bool keep_going = false;  // after a batch that failed: `next` throws once for it and goes on with the one behind it
+    bool patient = true;      // `next` may make a batch itself, and then takes as long as reading does
+    std::shared_ptr<SharedPool> shared;  // memory of batches; null: private to the process
+    size_t batch_bytes = 0;              // about, for `shared`
   };
 
   // What is read of each sample.
@@ -73,6 +80,10 @@ class BatchStream {
   // Waits for the next batch until `deadline`. One consumer at a time.
   [[nodiscard]] NextStatus next(FinishedBatch& out, Deadline deadline);
   void stop() noexcept;
+  // What the batch that is waited for reads, for a message: shard, block and bytes.
+  [[nodiscard]] std::string awaited() const;
+  // Storage does not answer: `stop` will not wait for it.
+  void give_up() noexcept;
   [[nodiscard]] StreamStats stats() const;
   [[nodiscard]] BlockStoreStats store_stats() const;  // zeros without a store
 
@@ -82,7 +93,9 @@ class BatchStream {
   [[nodiscard]] bool forked() const noexcept { return generation_ != ShardSet::generation(); }
 
   const uint64_t generation_;
-  State* state_;  // owned; in the child of a fork left alone, since destroying what threads wait on would wait for them
+  // The threads own it, too. In the child of a fork it is left alone, since destroying what threads wait on would wait
+  // for them.
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace fastshard::pipeline

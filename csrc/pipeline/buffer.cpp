@@ -21,7 +21,9 @@ std::byte* allocate(size_t bytes) {
 
 void Buffer::reset() noexcept {
   if (data_ == nullptr) return;
-  if (const std::shared_ptr<BufferPool> pool = pool_.lock()) {
+  if (held_) {
+    held_.reset();
+  } else if (const std::shared_ptr<BufferPool> pool = pool_.lock()) {
     pool->give_back(data_, class_);
   } else {
     std::free(data_);

@@ -16,7 +16,7 @@ namespace fastshard::pipeline {
 
 class BufferPool;
 
-// Owns its bytes; gives them back to the pool, if that still lives.
+// Owns its bytes; gives them back to the pool, if that still lives, or lets go of the larger memory that they lie in.
 class Buffer {
  public:
   Buffer() = default;
@@ -25,7 +25,11 @@ class Buffer {
       : data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),
         class_(other.class_),
-        pool_(std::move(other.pool_)) {}
+        pool_(std::move(other.pool_)),
+        held_(std::move(other.held_)) {}
+  // Bytes of a larger memory, which lives as long as `held`.
+  Buffer(std::byte* data, size_t size, std::shared_ptr<void> held) noexcept
+      : data_(data), size_(size), held_(std::move(held)) {}
   Buffer& operator=(Buffer&& other) noexcept {
     if (this != &other) {
       reset();
@@ -33,6 +37,7 @@ class Buffer {
       size_ = std::exchange(other.size_, 0);
       class_ = other.class_;
       pool_ = std::move(other.pool_);
+      held_ = std::move(other.held_);
     }
     return *this;
   }
@@ -57,26 +62,29 @@ class Buffer {
   size_t size_ = 0;
   unsigned class_ = 0;
   std::weak_ptr<BufferPool> pool_;
+  std::shared_ptr<void> held_;
 };
 
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   // Keeps at most `retain_bytes` of returned memory.
   [[nodiscard]] static std::shared_ptr<BufferPool> make(size_t retain_bytes);
-  ~BufferPool();
+  virtual ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
   // Throws std::bad_alloc.
-  [[nodiscard]] Buffer lease(size_t bytes);
+  [[nodiscard]] virtual Buffer lease(size_t bytes);
   // Allocations that the pool could not serve from what it kept; for tests.
   [[nodiscard]] size_t fresh_allocations() const noexcept { return fresh_; }
+
+ protected:
+  explicit BufferPool(size_t retain_bytes) : retain_bytes_(retain_bytes), generation_(fork_generation()) {}
 
  private:
   friend class Buffer;
   static constexpr unsigned kSmallest = 12;  // 4 KiB
   static constexpr unsigned kLargest = 26;   // 64 MiB; larger buffers are never kept
-  explicit BufferPool(size_t retain_bytes) : retain_bytes_(retain_bytes), generation_(fork_generation()) {}
   void give_back(std::byte* data, unsigned size_class) noexcept;
 
   const size_t retain_bytes_;

@@ -34,6 +34,9 @@ class GuardedFile final : public ipc::ByteSource {
   // Of the whole file; gives its pages back on the way.
   [[nodiscard]] Hash128 hash_all() const;
 
+  [[nodiscard]] bool is_resident(uint64_t offset, uint64_t length) const noexcept {
+    return file_.is_resident(offset, length);
+  }
   void release(uint64_t offset, uint64_t length) const noexcept { file_.release(offset, length); }
   // For a guard that ended early: `what` could not be read.
   [[noreturn]] void throw_vanished(const std::string& what) const;

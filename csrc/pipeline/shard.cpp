@@ -77,6 +77,12 @@ BlockPlace Shard::locate_irregular(int64_t row) const noexcept {
   return {static_cast<uint32_t>(block), row - table_.blocks[block].first_row};
 }
 
+bool Shard::is_resident(size_t block) const noexcept {
+  const ipc::BlockExtent& extent = table_.blocks[block].extent;
+  return file_.is_resident(static_cast<uint64_t>(extent.offset),
+                           static_cast<uint64_t>(extent.metadata_bytes) + static_cast<uint64_t>(extent.body_bytes));
+}
+
 uint64_t Shard::body_offset(size_t block) const noexcept {
   const ipc::BlockExtent& extent = table_.blocks[block].extent;
   return static_cast<uint64_t>(extent.offset + extent.metadata_bytes);

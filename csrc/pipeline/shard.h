@@ -69,6 +69,10 @@ class Shard {
 
   // The column of a block, checked as Context::verify says; with kAlways, whoever gathers from a mapping calls
   // `check_mapped` first. Throws.
+  // Whether all bytes of a block are in memory, so that a read through the mapping does not wait.
+  [[nodiscard]] bool is_resident(size_t block) const noexcept;
+
+  // The column of a block, checked. Throws.
   [[nodiscard]] ColumnRef column(size_t block, size_t column, DecodedCache& cache);
 
   // Compares a column extent with its hash, in place.

@@ -194,7 +194,15 @@ std::shared_ptr<Shard> ShardSet::shard(size_t number) {
   return opened;
 }
 
-std::vector<Column> ShardSet::take(std::span<const int64_t> ids, std::span<const uint32_t> columns) {
+std::shared_ptr<Shard> ShardSet::open_shard(size_t number) {
+  State& state = this->state();
+  const std::unique_lock lock(state.mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return nullptr;
+  const auto found = state.open.find(static_cast<uint32_t>(number));
+  return found == state.open.end() ? nullptr : found->second.shard;
+}
+
+std::vector<Column> ShardSet::take(std::span<const int64_t> ids, std::span<const uint32_t> columns, BufferPool& into) {
   install_fault_handler();
   const auto rows = static_cast<uint64_t>(this->rows());
   for (const int64_t id : ids) {
@@ -205,7 +213,7 @@ std::vector<Column> ShardSet::take(std::span<const int64_t> ids, std::span<const
   }
   std::vector<Column> out;
   if (small_ || part_length(ids, columns) == ids.size()) {
-    take_part(ids, columns, out);
+    take_part(ids, columns, into, out);
     return out;
   }
   // More shards or decompressed blocks than may be held at once: read in id order, a part at a time, so that each is
@@ -220,14 +228,14 @@ std::vector<Column> ShardSet::take(std::span<const int64_t> ids, std::span<const
   for (std::span<const int64_t> rest = sorted; !rest.empty();) {
     const size_t length = part_length(rest, columns);
     std::vector<Column> part;
-    take_part(rest.first(length), columns, part);
+    take_part(rest.first(length), columns, pool(), part);
     for (size_t c = 0; c < columns.size(); ++c) parts[c].push_back(std::move(part[c]));
     rest = rest.subspan(length);
   }
   std::vector<int64_t> place(ids.size());
   for (size_t i = 0; i < order.size(); ++i) place[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   for (std::vector<Column>& column_parts : parts)
-    out.push_back(reorder(concatenate(std::move(column_parts), pool()), place, pool()));
+    out.push_back(reorder(concatenate(std::move(column_parts), pool()), place, into));
   return out;
 }
 
@@ -251,7 +259,8 @@ size_t ShardSet::part_length(std::span<const int64_t> ids, std::span<const uint3
   return ids.size();
 }
 
-void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t> columns, std::vector<Column>& out) {
+void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t> columns, BufferPool& into,
+                         std::vector<Column>& out) {
   State& state = this->state();
   Taken taken;
   taken.rows.resize(ids.size());
@@ -302,9 +311,9 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
     Column& result = out.emplace_back();
     const int64_t width = in_order ? 0 : plain_width(field);  // consecutive rows are copied block by block below
     if (width > 0 && plain_sources(taken, column, width, state.cache, sources.get())) {
-      std::byte* const into = make_plain_column(field, static_cast<int64_t>(ids.size()), *state.pool, result);
+      std::byte* const values = make_plain_column(field, static_cast<int64_t>(ids.size()), into, result);
       const std::span<const std::byte* const> rows(sources.get(), ids.size());
-      if (const GatherStatus status = gather_plain(rows, width, into); status != GatherStatus::kOk)
+      if (const GatherStatus status = gather_plain(rows, width, values); status != GatherStatus::kOk)
         fail(status, column);
       continue;
     }
@@ -326,7 +335,7 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
       }
       add_row(runs, view, row.row);
     }
-    if (const GatherStatus status = gather(field, runs, *state.pool, result); status != GatherStatus::kOk)
+    if (const GatherStatus status = gather(field, runs, into, result); status != GatherStatus::kOk)
       fail(status, column);
   }
 }

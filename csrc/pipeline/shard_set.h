@@ -64,9 +64,16 @@ class ShardSet {
 
   // Columns `columns` of the samples `ids` (each 0 <= id < rows(), any order, repeats allowed).
   // Throws Error: kOutOfRange names the first id that is not there; others name shard and block.
-  [[nodiscard]] std::vector<Column> take(std::span<const int64_t> ids, std::span<const uint32_t> columns);
+  [[nodiscard]] std::vector<Column> take(std::span<const int64_t> ids, std::span<const uint32_t> columns) {
+    return take(ids, columns, pool());
+  }
+  // The same, into memory of another pool.
+  [[nodiscard]] std::vector<Column> take(std::span<const int64_t> ids, std::span<const uint32_t> columns,
+                                         BufferPool& into);
 
   [[nodiscard]] std::shared_ptr<Shard> shard(size_t number);
+  // The shard if it is open and nobody is opening another just now; never waits.
+  [[nodiscard]] std::shared_ptr<Shard> open_shard(size_t number);
   [[nodiscard]] DecodedCache& cache();
   [[nodiscard]] BufferPool& pool();
   [[nodiscard]] Verify verify_mode() const noexcept { return options_.verify; }
@@ -89,7 +96,8 @@ class ShardSet {
 
   [[nodiscard]] State& state();
   [[nodiscard]] BlockTable block_table(State& state, size_t shard) const;
-  void take_part(std::span<const int64_t> ids, std::span<const uint32_t> columns, std::vector<Column>& out);
+  void take_part(std::span<const int64_t> ids, std::span<const uint32_t> columns, BufferPool& into,
+                 std::vector<Column>& out);
   // How many of the first ids can be read together within max_open shards and the cache's budget; at least one.
   [[nodiscard]] size_t part_length(std::span<const int64_t> ids, std::span<const uint32_t> columns) const;
 

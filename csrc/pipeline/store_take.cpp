@@ -50,7 +50,7 @@ bool plain_sources(std::span<const Located> rows, std::span<const std::shared_pt
 
 }  // namespace
 
-std::vector<Column> take(ShardSet& set, BlockStore& store, std::span<const int64_t> ids) {
+std::vector<Column> take(ShardSet& set, BlockStore& store, std::span<const int64_t> ids, BufferPool& into) {
   Locator locator(set);
   std::vector<Located> rows(ids.size());
   std::vector<std::shared_ptr<const LoadedBlock>> blocks;
@@ -77,12 +77,12 @@ std::vector<Column> take(ShardSet& set, BlockStore& store, std::span<const int64
     const int64_t width = plain_width(field);
     GatherStatus status = GatherStatus::kOk;
     if (width > 0 && plain_sources(rows, blocks, column, width, sources.get())) {
-      std::byte* const into = make_plain_column(field, static_cast<int64_t>(ids.size()), set.pool(), result);
-      status = gather_plain({sources.get(), ids.size()}, width, into);
+      std::byte* const values = make_plain_column(field, static_cast<int64_t>(ids.size()), into, result);
+      status = gather_plain({sources.get(), ids.size()}, width, values);
     } else {
       std::vector<Run> runs;
       for (const Located& row : rows) add_row(runs, &blocks[row.block]->columns[column].view, row.row);
-      status = gather(field, runs, set.pool(), result);
+      status = gather(field, runs, into, result);
     }
     if (status == GatherStatus::kOk) continue;
     for (const auto& block : blocks)
