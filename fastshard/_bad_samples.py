@@ -53,12 +53,11 @@ class BadSamples:
         self._plan = plan
         self._found = []
 
-    def replaced(self, index: int, error: Error, gather: DataGather, *, tensors: bool) -> Batch:
-        """Batch `index` of the plan, each of its bad samples replaced by the next good one of its lane.
+    def replaced(self, index: int, error: Error, gather: DataGather) -> Batch:
+        """Batch `index` of the plan as arrays, each of its bad samples replaced by the next good one of its lane.
 
         Args:
             error: What reading the batch raised.
-            tensors: Whether tensors or arrays are wanted.
 
         Raises:
             CorruptError: More than ten samples of the epoch and more than one in a thousand are bad, or a lane has no
@@ -82,8 +81,7 @@ class BadSamples:
             self._check_limit(plan, fault)
         if not repeat.any():
             raise error
-        batch = gather.batch_numpy(PlannedBatch(planned.positions, places, repeat), plan.start.epoch)
-        return batch.to_torch() if tensors else batch
+        return gather.batch_numpy(PlannedBatch(planned.positions, places, repeat), plan.start.epoch)
 
     def _fault(self, place: int) -> Error | None:
         try:

@@ -14,6 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDone
 from typing import Any
 
+from fastshard.errors import ReadTimeoutError
+
 __all__ = ["GatherStream"]
 
 
@@ -24,7 +26,15 @@ class GatherStream:
     time; `stop` may come from any thread.
     """
 
-    def __init__(self, make: Callable[[int], Any], count: int, *, threads: int, prefetch: int) -> None:
+    def __init__(
+        self,
+        make: Callable[[int], Any],
+        count: int,
+        *,
+        threads: int,
+        prefetch: int,
+        describe: Callable[[int], str],
+    ) -> None:
         """Begins.
 
         Args:
@@ -32,10 +42,14 @@ class GatherStream:
             count: How many batches there are.
             threads: How many are made at a time.
             prefetch: How many are made ahead, at least 1.
+            describe: Says of a batch which samples it reads, for a message.
         """
         self._make = make
         self._count = count
         self._prefetch = prefetch
+        self._describe = describe
+        self._delivered = 0
+        self._given_up = False
         self._begun = 0
         self._pending: deque[Future[Any]] = deque()
         self._stopped = False
@@ -73,7 +87,7 @@ class GatherStream:
             timeout: Seconds; negative waits for ever.
 
         Raises:
-            TimeoutError: It did not come in time; it can be asked for again.
+            ReadTimeoutError: It did not come in time.
             Error: What making it raised.
         """
         with self._lock:
@@ -84,12 +98,17 @@ class GatherStream:
         try:
             first.exception(None if timeout < 0 else timeout)
         except NotDone:
-            raise TimeoutError("no batch came in time") from None
+            self._given_up = True
+            raise ReadTimeoutError(
+                f"{self._describe(self._delivered)}: reading them took longer than {timeout:g} s (attempt 1); raise "
+                "read_timeout= or look at the storage"
+            ) from None
         with self._lock:
             self._stats["wait_ns"] += time.perf_counter_ns() - began
             if self._stopped:
                 return None
             self._pending.popleft()
+            self._delivered += 1
         self._fill()
         batch = first.result()
         with self._lock:
@@ -98,11 +117,12 @@ class GatherStream:
         return batch
 
     def stop(self) -> None:
-        """Ends the threads after the batch that each is at. Returns when none is left."""
+        """Ends the threads after the batch that each is at. Returns when none is left, or at once where storage did not
+        answer."""
         with self._lock:
             self._stopped = True
             self._pending.clear()
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._executor.shutdown(wait=not self._given_up, cancel_futures=True)
 
     def stats(self) -> dict[str, int]:
         """The counters of the native stream."""

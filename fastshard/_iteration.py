@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,11 +20,8 @@ class Gather(Protocol):
 
     max_rows: int  # as many samples at once keep memory bounded
 
-    def batch(self, planned: PlannedBatch, epoch: int) -> Any:
-        """The batch that a user gets."""
-
     def samples(self, planned: PlannedBatch, epoch: int) -> Sequence[Any]:
-        """The same as separate samples."""
+        """They as separate samples."""
 
 
 @dataclass(slots=True)
@@ -74,16 +72,17 @@ class Progress:
         return range(self.topology.worker + done * step, self.plan.num_batches, step)
 
 
-def batches(progress: Progress, gather: Gather, transform: Transform | None) -> Iterator[Any]:
-    """Yields this worker's batches."""
-    plan, epoch = progress.plan, progress.plan.start.epoch
+def batches(
+    progress: Progress, made: Generator[Any, None, None], transform: Transform | None
+) -> Generator[Any, None, None]:
+    """Yields this worker's batches, as they were made."""
     try:
-        for index in progress.rest():
-            batch = gather.batch(plan.batch(index), epoch)
-            if transform is not None:
-                batch = transform(batch)
-            progress.batches += 1
-            yield batch
+        with closing(made):
+            for batch in made:
+                if transform is not None:
+                    batch = transform(batch)
+                progress.batches += 1
+                yield batch
         progress.finished = True
     finally:
         progress.closed = True

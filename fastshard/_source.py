@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from dataclasses import replace
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
+from fastshard import _handover, distributed
+from fastshard._core import SharedPool
 from fastshard._epochs import Start
 from fastshard._gather import DataGather, Reading
+from fastshard._iteration import Progress
 from fastshard._options import OrderOptions
+from fastshard._pipeline import Pipeline, choose, two_windows
 from fastshard._plan import EpochPlan, order_key, order_of, settle
+from fastshard.batch import Batch
 from fastshard.distributed import Topology
 from fastshard.source import Data, Recipe, recipe_of
 from fastshard.state import OrderKey, State, check_order
@@ -27,7 +33,7 @@ class Source:
         reading: what of them is read, and in which form.
     """
 
-    __slots__ = ("_data", "_fingerprint", "_key", "order", "reading", "recipe")
+    __slots__ = ("_data", "_fingerprint", "_key", "_pool", "order", "reading", "recipe")
 
     def __init__(
         self, samples: str | os.PathLike[str] | Data | Recipe, order: OrderOptions, reading: Reading
@@ -38,6 +44,7 @@ class Source:
         self._data: Data | None = None
         self._key: OrderKey | None = None
         self._fingerprint: str | None = None  # what another process reads by this recipe
+        self._pool: SharedPool | None = None  # of this process, if it is a DataLoader worker
 
     def with_order(self, **changes: Any) -> Source:
         """The same samples, already open if these are, with some options of their order replaced."""
@@ -98,6 +105,31 @@ class Source:
             NullError: columns with nulls have no such form.
         """
         return DataGather(self.open(), self.reading)
+
+    def made(self, progress: Progress) -> Generator[Batch, None, None]:
+        """What is left of this worker's batches, as tensors, made ahead.
+
+        In a DataLoader worker they lie in memory that the main process will map.
+
+        Raises:
+            NullError: columns with nulls have no form in batches.
+        """
+        data, topology = self.open(), progress.topology
+        in_worker = distributed.worker_info() is not None
+        if in_worker and self._pool is None:
+            self._pool = _handover.make_pool()
+        cache = self.reading.cache_bytes
+        pipeline = Pipeline(
+            data=data,
+            gather=self.gather(),
+            engine=choose("auto", data, None),
+            verify=self.reading.verify,
+            memory=two_windows(data) if cache is None else cache,
+            threads=max(1, distributed.usable_cpus() // topology.num_workers),
+            prefetch=2 if in_worker else None,  # the DataLoader fetches ahead as well
+        )
+        rest = progress.rest()
+        return pipeline.made(progress.plan, rest.start, rest.step, self._pool)
 
     def state(self, start: Start, position: int) -> State:
         """The state of a run that began at `start` and stands at `position`."""

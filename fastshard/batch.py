@@ -5,16 +5,19 @@ from __future__ import annotations
 import html
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastshard.forms import ColumnForm
 from fastshard.ragged import Ragged, is_tensor
 
+if TYPE_CHECKING:
+    from fastshard._core import SharedBatch
+
 __all__ = ["Batch", "Ragged"]
 
-_ATTRIBUTES = ("ids", "positions", "is_repeat", "source", "epoch")
+ATTRIBUTES = ("ids", "positions", "is_repeat", "source", "epoch")
 
 
 class Batch(dict[str, Any]):
@@ -31,7 +34,7 @@ class Batch(dict[str, Any]):
         epoch: The epoch, or None.
     """
 
-    __slots__ = ("_forms", "epoch", "ids", "is_repeat", "positions", "source")
+    __slots__ = ("_forms", "_shared", "epoch", "ids", "is_repeat", "positions", "source")
 
     ids: Any
     positions: Any
@@ -64,9 +67,11 @@ class Batch(dict[str, Any]):
         self.source = source
         self.epoch = epoch
         self._forms: Mapping[str, ColumnForm] = forms or {}
+        # Memory that another process can map, and where the tensors lie, if they are (see `_handover`).
+        self._shared: SharedBatch | None = columns._shared if isinstance(columns, Batch) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {name: getattr(self, name) for name in _ATTRIBUTES}
+        state = {name: getattr(self, name) for name in ATTRIBUTES}
         return (_rebuild, (dict(self), state, dict(self._forms)))
 
     def __copy__(self) -> Batch:
@@ -108,13 +113,13 @@ class Batch(dict[str, Any]):
             wanted = dtype if dtype is not None and tensor.is_floating_point() else None
             return tensor.to(device=device, dtype=wanted, non_blocking=non_blocking)
 
-        return batch._with({name: _map_tensors(value, move) for name, value in batch.items()}, None)
+        return batch._with({name: map_tensors(value, move) for name, value in batch.items()}, None)
 
     def pin_memory(self) -> Batch:
         """Every tensor in page-locked memory, from which a copy to a GPU can run beside the computation."""
         batch = self.to_torch()
         return batch._with(
-            {name: _map_tensors(value, lambda tensor: tensor.pin_memory()) for name, value in batch.items()},
+            {name: map_tensors(value, lambda tensor: tensor.pin_memory()) for name, value in batch.items()},
             None,
         )
 
@@ -127,7 +132,7 @@ class Batch(dict[str, Any]):
             return tensor
 
         for value in self.values():
-            _map_tensors(value, note)
+            map_tensors(value, note)
         return found
 
     def samples(self) -> Iterator[dict[str, Any]]:
@@ -140,12 +145,14 @@ class Batch(dict[str, Any]):
         return _zipped(columns, count)
 
     def _with(self, columns: Mapping[str, Any], convert: Any) -> Batch:
-        attributes = {name: getattr(self, name) for name in _ATTRIBUTES}
+        attributes = {name: getattr(self, name) for name in ATTRIBUTES}
         if convert is not None:
             attributes = {
                 name: value if name == "epoch" else convert(value) for name, value in attributes.items()
             }
-        return Batch(columns, **attributes, forms=self._forms)
+        batch = Batch(columns, **attributes, forms=self._forms)
+        batch._shared = self._shared
+        return batch
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {_describe(value)}" for name, value in self.items())
@@ -232,20 +239,19 @@ def _to_numpy(value: Any) -> Any:
     return value
 
 
-def _map_tensors(value: Any, function: Any) -> Any:
-    if is_tensor(value):
+def map_tensors(value: Any, function: Any, kind: type | None = None) -> Any:
+    """A value of a batch with each tensor in it (or each object of `kind`) replaced by what the function returns."""
+    if isinstance(value, kind) if kind is not None else is_tensor(value):
         return function(value)
     if isinstance(value, Ragged):
-        return Ragged(function(value.values), _map_offsets(value.offsets, function))
+        return Ragged(map_tensors(value.values, function, kind), map_tensors(value.offsets, function, kind))
     if isinstance(value, dict):
-        return {name: _map_tensors(child, function) for name, child in value.items()}
+        return {name: map_tensors(child, function, kind) for name, child in value.items()}
     if isinstance(value, list):
-        return [_map_tensors(item, function) if is_tensor(item) else item for item in value]
+        if isinstance(next((item for item in value if item is not None), None), str | bytes):
+            return value  # to look at each would take long
+        return [map_tensors(item, function, kind) for item in value]
     return value
-
-
-def _map_offsets(offsets: Any, function: Any) -> Any:
-    return function(offsets)  # integers: a dtype for floating-point values leaves them alone
 
 
 def _zipped(columns: Mapping[str, Iterable[Any]], count: int) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from torch.utils.data import IterableDataset
 
-from fastshard import _accelerate, distributed
+from fastshard import _accelerate, _handover, distributed
 from fastshard._epochs import EpochCounter, Member, Start, set_epoch
 from fastshard._gather import Reading
 from fastshard._iteration import Progress, Transform, batches, samples
@@ -30,6 +30,7 @@ __all__ = ["ShardDataset"]
 
 _logger = logging.getLogger("fastshard")
 
+_handover.register()
 register_collate()  # before a loader of torch's collates what is yielded here, in this process or in a worker
 
 
@@ -264,7 +265,9 @@ class ShardDataset(IterableDataset[Any]):
         yield from self._yield(progress)
 
     def _yield(self, progress: Progress) -> Iterator[Any]:
-        return (batches if self._batched else samples)(progress, self._source.gather(), self._transform)
+        if self._batched:
+            return batches(progress, self._source.made(progress), self._transform)
+        return samples(progress, self._source.gather(), self._transform)
 
     def _topology(self) -> Topology:
         order = self._source.order

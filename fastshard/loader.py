@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -10,32 +9,24 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
-from fastshard import _accelerate, _core
+from fastshard import _accelerate
 from fastshard._bad_samples import BadSample, BadSamples
-from fastshard._checking import Checking, Verify
-from fastshard._engine import Engine, EngineName, choose_engine
-from fastshard._gather_stream import GatherStream
-from fastshard._index import DatasetIndex
+from fastshard._checking import Verify
+from fastshard._engine import EngineName
 from fastshard._iteration import Progress
-from fastshard._plan import EpochPlan
+from fastshard._pipeline import Pipeline, choose, two_windows
 from fastshard._transforms import Backend, Transforms
 from fastshard.batch import Batch
 from fastshard.dataset import ShardDataset
 from fastshard.distributed import usable_cpus
-from fastshard.errors import CorruptError, InvalidError, ReadTimeoutError, StorageError
+from fastshard.errors import CorruptError, InvalidError, StorageError
 from fastshard.forms import Binary
 from fastshard.loader_stats import LoaderStats, Totals
-from fastshard.reader import ShardReader
 from fastshard.source import Data, Recipe
 
 __all__ = ["LoaderStats", "PipelineOptions", "ShardLoader"]
 
 Batches: TypeAlias = Generator[Any, None, None]
-
-_PREFETCH_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,10 +177,17 @@ class ShardLoader:
         )
         self._transforms = Transforms.of(transform, sample_transform, seed)
         self._data = self._dataset._source.open()
-        self._gather = self._dataset._source.gather()
-        self._memory = _two_windows(self._data) if memory is None else memory
-        self._engine = _engine(engine, self._data, read_timeout)
-        self._checking = _checking(verify, self._engine, self._data)
+        self._pipeline = Pipeline(
+            data=self._data,
+            gather=self._dataset._source.gather(),
+            engine=choose(engine, self._data, read_timeout),
+            verify=verify,
+            memory=two_windows(self._data) if memory is None else memory,
+            threads=threads or usable_cpus(),
+            prefetch=prefetch,
+            read_timeout=read_timeout,
+            keep_going=on_bad_sample == "replace",
+        )
         self._progress: Progress | None = None
         self._bad = BadSamples(self._data, self._dataset.path)
         self._totals = Totals()
@@ -210,7 +208,7 @@ class ShardLoader:
         """Hands out batches and counts them: what was made ahead does not count."""
         batches: Batches = self._made(progress)
         if self._transforms:
-            batches = self._transforms.ahead(batches, self._threads(), self._options.transform_backend)
+            batches = self._transforms.ahead(batches, self._pipeline.threads, self._options.transform_backend)
         elif self._options.pin_memory and self._options.device is None:
             batches = _pinned(batches)
         if self._options.device is not None:
@@ -228,85 +226,24 @@ class ShardLoader:
 
     def _made(self, progress: Progress) -> Generator[Any, None, None]:
         """Batches of a stream: NumPy where a transform follows, else tensors."""
-        plan = progress.plan
-        native = self._data.native
-        stream = self._gathered_stream(plan) if native is None else self._native_stream(plan, *native)
-        # An iterator left open must not keep threads running while the process ends, when module names are gone.
-        atexit.register(stream.stop)
-        unregister = atexit.unregister
-        timeout = -1.0 if self._options.read_timeout is None else self._options.read_timeout
-        finish, arrays = self._gather.finish, bool(self._transforms)
-        epoch = plan.start.epoch
+        plan, pipeline = progress.plan, self._pipeline
+        stream = pipeline.stream(plan)
         self._streams.add(stream)
+        self._totals.begin()
         try:
-            index = 0
-            self._totals.begin()
-            while True:
-                try:
-                    made = stream.next(timeout)
-                except (CorruptError, ReadTimeoutError, StorageError) as error:
-                    if self._options.on_bad_sample == "raise":
-                        raise
-                    yield self._bad.replaced(index, error, self._gather, tensors=not self._transforms)
-                    index += 1
-                    continue
-                if made is None:
-                    return
-                index += 1
-                if isinstance(made, Batch):
-                    batch = made
-                elif plan.deals_last_anew and index == plan.num_batches:
-                    batch = self._gather.batch_numpy(plan.batch(index - 1), epoch)
-                else:
-                    columns, ids, positions, repeats = made
-                    batch = finish(
-                        columns, ids, positions, _is_repeat(len(ids), repeats) if repeats else None, epoch
-                    )
-                yield batch if arrays else batch.to_torch()
+            yield from pipeline.batches(
+                stream,
+                plan,
+                arrays=bool(self._transforms),
+                replace=self._replaced if pipeline.keep_going else None,
+            )
         finally:
             stream.stop()
-            unregister(stream.stop)
             self._streams.discard(stream)
             self._totals.add(stream.stats())
 
-    def _native_stream(
-        self, plan: EpochPlan, reader: ShardReader, selection: _core.Selection | None
-    ) -> _core.BatchStream:
-        order, partition = plan.native()
-        return _core.BatchStream(
-            set=reader.core,
-            projection=reader.plan.native,
-            order=order,
-            partition=partition,
-            first=0,
-            step=1,
-            selection=selection,
-            threads=self._threads(),
-            prefetch=self._prefetch(plan.batch_size),
-            keep_going=self._options.on_bad_sample == "replace",
-            reading=self._engine.reading(
-                verify=self._checking.mode,
-                memory=self._memory,
-                read_timeout=self._options.read_timeout,
-            ),
-        )
-
-    def _gathered_stream(self, plan: EpochPlan) -> GatherStream:
-        epoch = plan.start.epoch
-        return GatherStream(
-            lambda index: self._gather.batch_numpy(plan.batch(index), epoch),
-            plan.num_batches,
-            threads=self._threads(),
-            prefetch=self._prefetch(plan.batch_size),
-        )
-
-    def _threads(self) -> int:
-        return self._options.threads or usable_cpus()
-
-    def _prefetch(self, batch_size: int) -> int:
-        if self._options.prefetch is not None:
-            return self._options.prefetch
-        return max(2, min(32, _PREFETCH_BYTES // (batch_size * self._data.row_bytes)))
+    def _replaced(self, index: int, error: CorruptError | StorageError) -> Batch:
+        return self._bad.replaced(index, error, self._pipeline.gather)
 
     # What it is.
 
@@ -366,10 +303,10 @@ class ShardLoader:
         return self._totals.stats(
             [stream.stats() for stream in list(self._streams)],
             self._data.stats(),
-            engine=self._engine.name,
-            engine_reason=self._engine.reason,
-            verify=self._checking.mode,
-            verify_reason=self._checking.reason,
+            engine=self._pipeline.engine.name,
+            engine_reason=self._pipeline.engine.reason,
+            verify=self._pipeline.checking.mode,
+            verify_reason=self._pipeline.checking.reason,
             bad_samples=len(self._bad.found),
             transforms=bool(self._transforms),
         )
@@ -387,47 +324,6 @@ class ShardLoader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _two_windows(data: Data) -> int:
-    """Bytes of what a shuffle by blocks uses again while it moves from one window to the next, and a little."""
-    return 2 * data.geometry.window * data.row_bytes + (64 << 20)
-
-
-def _engine(asked: EngineName, data: Data, read_timeout: float | None) -> Engine:
-    """How the data are read. Raises `InvalidError` for an engine that cannot read them."""
-    if data.native is not None:
-        reader = data.native[0]
-        return choose_engine(
-            asked,
-            os.path.abspath(reader.path),
-            reader.index.bytes,
-            largest_batch=_largest_block(reader.index),
-            read_timeout=read_timeout,
-        )
-    if asked in ("uring", "threads"):
-        raise InvalidError(
-            f'engine="{asked}": several data sets together are read through mappings; use "mmap" or "auto"'
-        )
-    return choose_engine("mmap", os.curdir, 0, largest_batch=0, read_timeout=read_timeout)
-
-
-def _checking(verify: Verify, engine: Engine, data: Data) -> Checking:
-    """When columns are compared with their hashes."""
-    if data.native is None:
-        return Checking(verify, "several data sets are read, each as fits it")
-    reader = data.native[0]
-    return reader.checking if engine.name == "mmap" else reader.checking_of_blocks()
-
-
-def _largest_block(index: DatasetIndex) -> int:
-    """Bytes of the largest block, as far as index.json says: the mean, where it has more than one."""
-    return index.raw_bytes // max(1, index.blocks)
-
-
-def _is_repeat(count: int, repeats: int) -> npt.NDArray[np.bool_]:
-    """Marks the last `repeats` of `count` samples."""
-    return np.arange(count) >= count - repeats
 
 
 def _pinned(batches: Batches) -> Batches:

@@ -225,7 +225,9 @@ class _Feed(torch.utils.data.IterableDataset[Any]):
         if info is not None:
             topology = replace(topology, worker=info.worker, num_workers=info.num_workers)
         progress = Progress(self.source.plan(start, topology), topology)
-        return (sample_lists if self.samples else batches)(progress, self.source.gather(), self._transform)
+        if self.samples:
+            return sample_lists(progress, self.source.gather(), self._transform)
+        return batches(progress, self.source.made(progress), self._transform)
 
     def _next(self) -> tuple[Start, Topology]:
         if self._cell is not None:

@@ -67,12 +67,11 @@ class Shard {
     return {static_cast<uint32_t>(block), row - static_cast<int64_t>(block) * block_rows_};
   }
 
-  // The column of a block, checked as Context::verify says; with kAlways, whoever gathers from a mapping calls
-  // `check_mapped` first. Throws.
   // Whether all bytes of a block are in memory, so that a read through the mapping does not wait.
   [[nodiscard]] bool is_resident(size_t block) const noexcept;
 
-  // The column of a block, checked. Throws.
+  // The column of a block, checked as Context::verify says; with kAlways, whoever gathers from a mapping calls
+  // `check_mapped` first. Throws.
   [[nodiscard]] ColumnRef column(size_t block, size_t column, DecodedCache& cache);
 
   // Compares a column extent with its hash, in place.

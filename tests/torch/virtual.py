@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fastshard import _core, distributed
+from fastshard._iteration import Progress
 from fastshard._plan import PlannedBatch
 from fastshard._source import Source
 from fastshard.dataset import ShardDataset
@@ -81,6 +82,10 @@ class VirtualSource(Source):
 
     def gather(self) -> Any:
         return VirtualGather()
+
+    def made(self, progress: Progress) -> Any:
+        plan, gather = progress.plan, self.gather()
+        return (gather.batch(plan.batch(index), plan.start.epoch) for index in progress.rest())
 
 
 class VirtualGather:

@@ -1,0 +1,177 @@
+"""Batches on their way from a DataLoader worker to the process that trains.
+
+torch moves each tensor of a worker to /dev/shm and sends a descriptor for it. Here a whole batch lies in one piece of
+memory that both processes map: it was gathered there, nothing of it is copied, one short message says where each tensor
+is, and the worker gathers into it again once the last tensor is gone. The memory has no name and takes no room in
+/dev/shm, which is small in many containers.
+
+Only `multiprocessing`'s pickler, which its queues use, does this; `pickle.dumps(batch)` is a copy as ever.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple
+
+import torch
+
+from fastshard import _core
+from fastshard.batch import ATTRIBUTES, Batch, map_tensors, register_collate
+from fastshard.errors import Error, StorageError
+from fastshard.forms import ColumnForm
+
+__all__ = ["make_pool", "register"]
+
+_SHM = "/dev/shm"
+
+
+def make_pool() -> _core.SharedPool | None:
+    """Memory for batches of a worker; None where this system has none that processes can share without a name."""
+    if not sys.platform.startswith("linux") or not os.access(f"/proc/{os.getppid()}/fd", os.R_OK):
+        return None
+    pool = _core.SharedPool()
+    try:
+        pool.batch(1).lease(1)
+    except Error:
+        return None
+    return pool
+
+
+def register() -> None:
+    """From now on queues of multiprocessing hand batches over so."""
+    ForkingPickler.register(Batch, _reduce)
+
+
+class _Place(NamedTuple):
+    """Where a tensor lies: in which of the pieces that were sent, at which byte."""
+
+    piece: int
+    offset: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+def _reduce(batch: Batch) -> tuple[Any, ...]:
+    shared = batch._shared
+    # The pickler runs in a thread of the queue, which would print an error and lose the batch: the consumer, who waits
+    # for it, is to raise it.
+    try:
+        if shared is not None:
+            try:
+                reduced = _Sender(shared).reduce(batch)
+            except StorageError:
+                reduced = None  # no more such memory; torch's way may have some
+            if reduced is not None:
+                return reduced
+        _check_room(batch)
+    except Error as error:
+        return _raise, (error,)
+    return batch.__reduce__()
+
+
+class _Sender:
+    """One batch being pickled."""
+
+    def __init__(self, shared: _core.SharedBatch) -> None:
+        self._shared = shared
+        self._pieces = shared.pieces
+        self._numbers: dict[int, int] = {}  # piece -> its place among those that are sent
+
+    def reduce(self, batch: Batch) -> tuple[Any, ...] | None:
+        """None where the batch's memory was sent before."""
+        columns = {name: map_tensors(value, self._place) for name, value in batch.items()}
+        attributes = [map_tensors(getattr(batch, name), self._place) for name in ATTRIBUTES]
+        tickets = self._shared.send(list(self._numbers))
+        if tickets is None:
+            return None
+        forms = {name: form for name, form in batch._forms.items() if _matters(form)}
+        return _rebuild, (tickets, columns, attributes, forms)
+
+    def _place(self, tensor: torch.Tensor) -> Any:
+        if (
+            type(tensor) is not torch.Tensor
+            or tensor.layout != torch.strided
+            or tensor.device.type != "cpu"
+            or tensor.requires_grad
+            or tensor.is_conj()
+            or tensor.is_neg()
+        ):
+            return tensor  # torch's way
+        address = tensor.data_ptr()
+        for piece, (begin, size) in enumerate(self._pieces):
+            if begin <= address < begin + size:
+                return self._at(piece, address - begin, tensor)
+        tensor = tensor.contiguous()
+        bytes_ = tensor.numel() * tensor.element_size()
+        if bytes_ == 0:
+            return _Place(-1, 0, tensor.dtype, tuple(tensor.shape), tensor.stride())
+        piece, offset, room = self._shared.lease(bytes_)
+        torch.from_numpy(room).copy_(tensor.view(-1).view(torch.uint8))
+        return self._at(piece, offset, tensor)
+
+    def _at(self, piece: int, offset: int, tensor: torch.Tensor) -> _Place:
+        number = self._numbers.setdefault(piece, len(self._numbers))
+        return _Place(number, offset, tensor.dtype, tuple(tensor.shape), tensor.stride())
+
+
+def _rebuild(
+    tickets: list[tuple[int, int, int, int, int]],
+    columns: Mapping[str, Any],
+    attributes: list[Any],
+    forms: Mapping[str, ColumnForm],
+) -> Batch:
+    register_collate()
+    pieces = [_core.ReceivedMemory(*ticket) for ticket in tickets]
+
+    def tensor_at(place: Any) -> Any:
+        if type(place) is not _Place:
+            return place
+        if place.piece < 0:
+            return torch.empty(place.shape, dtype=place.dtype)
+        extent = 1 + sum((n - 1) * step for n, step in zip(place.shape, place.stride, strict=True))
+        if min(place.shape, default=1) == 0:
+            return torch.empty(place.shape, dtype=place.dtype)
+        flat = torch.frombuffer(pieces[place.piece], dtype=place.dtype, count=extent, offset=place.offset)
+        return flat.as_strided(place.shape, place.stride)  # of a contiguous tensor: the whole of it
+
+    return Batch(
+        {name: map_tensors(value, tensor_at, _Place) for name, value in columns.items()},
+        forms=forms,
+        **{
+            name: map_tensors(value, tensor_at, _Place)
+            for name, value in zip(ATTRIBUTES, attributes, strict=True)
+        },
+    )
+
+
+def _matters(form: ColumnForm) -> bool:
+    """Whether a form says of tensors what they do not say themselves."""
+    return form.delivers_bfloat16 or any(map(_matters, form.children))
+
+
+def _check_room(batch: Batch) -> None:
+    """Raises `StorageError` where /dev/shm, which torch will use, has no room for a batch."""
+    try:
+        system = os.statvfs(_SHM)
+    except OSError:
+        return
+    needed = sum(
+        tensor.numel() * tensor.element_size()
+        for tensor in batch.tensors()
+        if tensor.device.type == "cpu" and not tensor.is_shared()
+    )
+    room = system.f_bavail * system.f_frsize
+    if needed > room:
+        raise StorageError(
+            f"{_SHM} has {room:,} of {system.f_blocks * system.f_frsize:,} bytes left, and a batch of a DataLoader "
+            f"worker needs {needed:,}: make {_SHM} larger (docker run --shm-size=...), take smaller batches or fewer "
+            "workers, or ShardLoader, which needs neither"
+        )
+
+
+def _raise(error: Error) -> Any:
+    raise error
