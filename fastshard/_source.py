@@ -8,7 +8,7 @@ from dataclasses import replace
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
-from fastshard import _handover, distributed
+from fastshard import distributed
 from fastshard._core import SharedPool
 from fastshard._epochs import Start
 from fastshard._gather import DataGather, Reading
@@ -117,6 +117,8 @@ class Source:
         data, topology = self.open(), progress.topology
         in_worker = distributed.worker_info() is not None
         if in_worker and self._pool is None:
+            from fastshard import _handover
+
             self._pool = _handover.make_pool()
         cache = self.reading.cache_bytes
         pipeline = Pipeline(
