@@ -20,6 +20,7 @@ from benchmarks.workloads import WORKLOADS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+REASONS = ROOT / "benchmarks" / "why.md"  # written by hand
 MIB = 1 << 20
 
 # The package whose version stands in the table, and its environment.
@@ -184,8 +185,8 @@ machine they are others.
 
 EXPLANATION = """
 Shuffled batches, every loader in a process and an environment of its own, with the settings that its documentation
-recommends; warm, the first batch came as late as stated after construction. A rate is that between the first and the
-last batch of an epoch. "Workers" are processes, or threads for fastshard's ShardLoader, FFCV, SPDL and Petastorm (which
+recommends. A rate is that between the first and the last batch of an epoch; the time from construction to the first
+batch stands apart. "Workers" are processes, or threads for fastshard's ShardLoader, FFCV, SPDL and Petastorm (which
 have one where the table says 0). "CPU" is the time of all of a loader's processes and threads, the consuming one
 included. "Anonymous" is what the processes held at most above the imports, shared memory included and mapped files not;
 "peak" is the sum of their highest resident sizes, mapped files included. "Rows" says whether the first epoch delivered
@@ -256,6 +257,8 @@ def page(inputs: Inputs, pictures: str) -> str:
     if inputs.limits:
         found = bars(measured, inputs.limits, inputs.engines)
         parts += ["## What the pipeline should reach", bars_table(found)]
+        if not all(bar.met for bar in found):
+            parts.append(REASONS.read_text())
     if inputs.basics:
         parts += ["## What conversion and the reader should reach", basics_table(inputs.basics)]
     parts += ["## Warm: the data set in the page cache", EXPLANATION]
