@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -51,3 +52,14 @@ def test_killed_and_resumed(way: str, tmp_path: Path, expected: list[float]) -> 
     run(folder, *WAYS[way], "--kill-at", "14", well=False)
     run(folder, *WAYS[way])
     np.testing.assert_allclose(curve(folder), expected, rtol=1e-4)
+
+
+def test_estimators_of_spark_connect(tmp_path: Path) -> None:
+    """pyspark.ml.connect trains on two workers on what Spark reads back through our data source."""
+    folder = make_data(tmp_path / "run")
+    command = [sys.executable, str(TRAINERS / "train_ml_connect.py"), str(folder)]
+    done = call(command, folder, timeout=300, PYSPARK_PYTHON=sys.executable)
+    assert done.returncode == 0, done.stdout[-10000:]
+    scored = json.loads((folder / "scored.json").read_text())
+    assert scored["ids"] == list(range(120))
+    assert scored["right"] > 0.9
