@@ -154,7 +154,7 @@ class EpochPlan:
             return self._joined_last
         return self._partition.batch(index)
 
-    # The last batches of all ranks, joined (docs/order.md, section 7)
+    # The last batches of all ranks, joined (docs/order.md, section 6)
 
     @property
     def remainder(self) -> int:
