@@ -90,10 +90,6 @@ class Shard {
     const auto* const values = plain_[column].load(std::memory_order_acquire);
     return values == nullptr ? nullptr : values[block].load(std::memory_order_acquire);
   }
-  // All blocks' answers of the above, or null before the first.
-  [[nodiscard]] const std::atomic<const std::byte*>* plain_column(size_t column) const noexcept {
-    return plain_[column].load(std::memory_order_acquire);
-  }
   static const std::byte* const kNotPlain;
 
   // Throws Error(kIo, "vanished") for a fault guard that ended early while bytes of this block were read.

@@ -11,6 +11,7 @@
 #include "io/mapped_file.h"
 #include "pipeline/column_edit.h"
 #include "pipeline/gather.h"
+#include "pipeline/located_rows.h"
 
 namespace fastshard::pipeline {
 namespace {
@@ -32,23 +33,10 @@ int64_t add_saturating(int64_t a, int64_t b) {
   return checked_add(a, b, sum) ? sum : INT64_MAX;
 }
 
-struct Located {
-  uint32_t shard;  // place among the shards pinned by this call
-  uint32_t block;
-  int64_t row;
-};
-// What one call works on: its ids located, the shards it reads pinned.
-struct Taken {
-  std::vector<std::shared_ptr<Shard>> shards;
-  std::vector<Located> rows;
-};
-
 // Compares what the rows are about to be taken from, as far as it lies uncompressed in the mapping.
-void check_again(const Taken& taken, std::span<const uint32_t> columns) {
-  std::unordered_set<uint64_t> checked;
-  for (const Located& row : taken.rows) {
-    if (!checked.insert((uint64_t{row.shard} << 32) | row.block).second) continue;
-    for (const uint32_t column : columns) taken.shards[row.shard]->check_mapped(row.block, column);
+void check_again(const LocatedRows& located, std::span<const uint32_t> columns) {
+  for (const LocatedRows::Block& block : located.blocks) {
+    for (const uint32_t column : columns) block.shard->check_mapped(block.block, column);
   }
 }
 
@@ -60,28 +48,49 @@ bool consecutive(std::span<const int64_t> ids) {
   return true;
 }
 
-// Where each row's value of a column of constant width lies. False where some block's column does not lie in the
-// mapping as plain rows. Throws as Shard::column does.
-bool plain_sources(const Taken& taken, uint32_t column, int64_t width, DecodedCache& cache, const std::byte** sources) {
-  const std::atomic<const std::byte*>* values = nullptr;  // of the last row's shard, by block
-  uint32_t last = UINT32_MAX;
-  for (const Located& row : taken.rows) {
-    if (row.shard != last) {
-      values = taken.shards[row.shard]->plain_column(column);
-      last = row.shard;
+// A column of every block that a call reads. Views of what was decompressed live as long as this.
+class BlockColumns {
+ public:
+  BlockColumns(const LocatedRows& located, uint32_t column, DecodedCache& cache)
+      : located_(located), column_(column), cache_(cache) {}
+
+  // Where the first value of each block lies; false where some block does not hold plain rows of constant width.
+  // Throws as Shard::column does.
+  bool plain(std::span<const std::byte*> first_values) {
+    for (size_t i = 0; i < first_values.size(); ++i) {
+      const LocatedRows::Block& block = located_.blocks[i];
+      const std::byte* first = block.shard->plain_values(block.block, column_);
+      if (first == nullptr || first == Shard::kNotPlain) first = plain_values_of(view(i));
+      if (first == nullptr) return false;
+      first_values[i] = first;
     }
-    const std::byte* first = values == nullptr ? nullptr : values[row.block].load(std::memory_order_acquire);
-    if (first == nullptr) {
-      Shard& shard = *taken.shards[row.shard];
-      (void)shard.column(row.block, column, cache);
-      values = shard.plain_column(column);
-      first = shard.plain_values(row.block, column);
-    }
-    if (first == Shard::kNotPlain) return false;
-    *sources++ = first + row.row * width;
+    return true;
   }
-  return true;
-}
+
+  // The rows of all blocks, in the order of the call.
+  std::vector<Run> runs() {
+    std::vector<const ipc::ArrayView*> views;
+    views.reserve(located_.blocks.size());
+    for (size_t i = 0; i < located_.blocks.size(); ++i) views.push_back(&view(i));
+    std::vector<Run> runs;
+    runs.reserve(located_.rows.size());
+    for (const LocatedRow& row : located_.rows) add_row(runs, views[row.block], row.row);
+    return runs;
+  }
+
+ private:
+  const ipc::ArrayView& view(size_t i) {
+    held_.resize(located_.blocks.size());
+    const LocatedRows::Block& block = located_.blocks[i];
+    if (!held_[i]) held_[i] = block.shard->column(block.block, column_, cache_);
+    return held_[i]->view;
+  }
+
+  const LocatedRows& located_;
+  const uint32_t column_;
+  DecodedCache& cache_;
+  std::vector<ColumnRef> held_;
+};
 
 }  // namespace
 
@@ -262,81 +271,38 @@ size_t ShardSet::part_length(std::span<const int64_t> ids, std::span<const uint3
 void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t> columns, BufferPool& into,
                          std::vector<Column>& out) {
   State& state = this->state();
-  Taken taken;
-  taken.rows.resize(ids.size());
-  if (table_.size() == 1 && !ids.empty()) {
-    taken.shards.push_back(shard(0));
-    const Shard& only = *taken.shards.front();
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const BlockPlace place = only.locate(ids[i]);
-      taken.rows[i] = {0, place.block, place.row};
-    }
-  } else {
-    std::unordered_map<uint32_t, uint32_t> pinned;
-    uint32_t last_number = UINT32_MAX;
-    uint32_t last = 0;
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const ShardPlace place = table_.locate(ids[i]);
-      if (place.shard != last_number) {
-        const auto [found, is_new] = pinned.try_emplace(place.shard, static_cast<uint32_t>(taken.shards.size()));
-        if (is_new) taken.shards.push_back(shard(place.shard));
-        last_number = place.shard;
-        last = found->second;
-      }
-      const BlockPlace inside = taken.shards[last]->locate(place.row);
-      taken.rows[i] = {last, inside.block, inside.row};
-    }
-  }
-
+  const LocatedRows located = locate_rows(*this, ids);
   const auto fail = [&](GatherStatus status, uint32_t column) {
-    std::unordered_set<uint64_t> checked;
-    for (const Located& row : taken.rows) {
-      if (!checked.insert((uint64_t{row.shard} << 32) | row.block).second) continue;
+    for (const LocatedRows::Block& block : located.blocks) {
       if (status == GatherStatus::kVanished) {
-        taken.shards[row.shard]->check_readable(row.block, column);
+        block.shard->check_readable(block.block, column);
       } else {
-        taken.shards[row.shard]->check_values(row.block, column, state.cache);
+        block.shard->check_values(block.block, column, state.cache);
       }
     }
-    if (status == GatherStatus::kVanished) taken.shards.front()->throw_vanished(taken.rows.front().block);
+    if (status == GatherStatus::kVanished) located.blocks.front().shard->throw_vanished(located.blocks.front().block);
     throw Error(ErrorKind::kCorrupt, "offsets",
                 "column '" + schema_.fields[column].name + "' held a broken value while it was read");
   };
 
-  if (options_.verify == Verify::kAlways) check_again(taken, columns);
+  if (options_.verify == Verify::kAlways) check_again(located, columns);
   const bool in_order = consecutive(ids);
   const auto sources = std::make_unique_for_overwrite<const std::byte*[]>(ids.size());
+  std::vector<const std::byte*> first_values(located.blocks.size());
   for (const uint32_t column : columns) {
     const ipc::Field& field = schema_.fields[column];
     Column& result = out.emplace_back();
+    BlockColumns blocks(located, column, state.cache);
     const int64_t width = in_order ? 0 : plain_width(field);  // consecutive rows are copied block by block below
-    if (width > 0 && plain_sources(taken, column, width, state.cache, sources.get())) {
+    GatherStatus status = GatherStatus::kOk;
+    if (width > 0 && blocks.plain(first_values)) {
+      row_sources(located, first_values, width, sources.get());
       std::byte* const values = make_plain_column(field, static_cast<int64_t>(ids.size()), into, result);
-      const std::span<const std::byte* const> rows(sources.get(), ids.size());
-      if (const GatherStatus status = gather_plain(rows, width, values); status != GatherStatus::kOk)
-        fail(status, column);
-      continue;
+      status = gather_plain({sources.get(), ids.size()}, width, values);
+    } else {
+      status = gather(field, blocks.runs(), into, result);
     }
-    std::vector<ColumnRef> held;
-    std::unordered_map<uint64_t, const ipc::ArrayView*> views;
-    std::vector<Run> runs;
-    uint64_t last_key = UINT64_MAX;
-    const ipc::ArrayView* view = nullptr;
-    for (const Located& row : taken.rows) {
-      const uint64_t key = (uint64_t{row.shard} << 32) | row.block;
-      if (key != last_key) {
-        const auto [found, is_new] = views.try_emplace(key, nullptr);
-        if (is_new) {
-          held.push_back(taken.shards[row.shard]->column(row.block, column, state.cache));
-          found->second = &held.back()->view;
-        }
-        view = found->second;
-        last_key = key;
-      }
-      add_row(runs, view, row.row);
-    }
-    if (const GatherStatus status = gather(field, runs, into, result); status != GatherStatus::kOk)
-      fail(status, column);
+    if (status != GatherStatus::kOk) fail(status, column);
   }
 }
 

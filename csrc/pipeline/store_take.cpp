@@ -5,16 +5,12 @@
 
 #include "base/error.h"
 #include "pipeline/gather.h"
+#include "pipeline/located_rows.h"
 
 namespace fastshard::pipeline {
 namespace {
 
-struct Located {
-  uint32_t block;  // place among the blocks of this call
-  int64_t row;
-};
-
-// Finds the shards of ids; consecutive ids are often of the same one.
+// Finds the blocks of ids; consecutive ids are often of the same shard.
 class Locator {
  public:
   explicit Locator(ShardSet& set) : set_(set) {}
@@ -37,13 +33,13 @@ class Locator {
   const Shard* last_ = nullptr;
 };
 
-// Where each row's value lies; false where some block's column is not plain.
-bool plain_sources(std::span<const Located> rows, std::span<const std::shared_ptr<const LoadedBlock>> blocks,
-                   size_t column, int64_t width, const std::byte** sources) {
-  for (const Located& row : rows) {
-    const std::byte* const values = blocks[row.block]->plain[column];
-    if (values == nullptr) return false;
-    *sources++ = values + row.row * width;
+using Blocks = std::vector<std::shared_ptr<const LoadedBlock>>;
+
+// Where the first value of each block lies; false where some block's column is not plain.
+bool plain_values(const Blocks& blocks, size_t column, std::span<const std::byte*> first_values) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i]->plain[column] == nullptr) return false;
+    first_values[i] = blocks[i]->plain[column];
   }
   return true;
 }
@@ -51,37 +47,27 @@ bool plain_sources(std::span<const Located> rows, std::span<const std::shared_pt
 }  // namespace
 
 std::vector<Column> take(ShardSet& set, BlockStore& store, std::span<const int64_t> ids, BufferPool& into) {
-  Locator locator(set);
-  std::vector<Located> rows(ids.size());
-  std::vector<std::shared_ptr<const LoadedBlock>> blocks;
-  std::unordered_map<uint64_t, uint32_t> known;
-  uint64_t last_key = UINT64_MAX;
-  uint32_t last = 0;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    uint32_t shard = 0;
-    const BlockPlace place = locator.locate(ids[i], shard);
-    const uint64_t key = (uint64_t{shard} << 32) | place.block;
-    if (key != last_key) {
-      const auto [found, is_new] = known.try_emplace(key, static_cast<uint32_t>(blocks.size()));
-      if (is_new) blocks.push_back(store.get(shard, place.block));
-      last_key = key;
-      last = found->second;
-    }
-    rows[i] = {last, place.row};
-  }
+  const LocatedRows located = locate_rows(set, ids);
+  Blocks blocks;
+  blocks.reserve(located.blocks.size());
+  for (const LocatedRows::Block& block : located.blocks)
+    blocks.push_back(store.get(block.shard->number(), block.block));
   std::vector<Column> out;
   const auto sources = std::make_unique_for_overwrite<const std::byte*[]>(ids.size());
+  std::vector<const std::byte*> first_values(blocks.size());
   for (size_t column = 0; column < store.columns().size(); ++column) {
     const ipc::Field& field = set.schema().fields[store.columns()[column]];
     Column& result = out.emplace_back();
     const int64_t width = plain_width(field);
     GatherStatus status = GatherStatus::kOk;
-    if (width > 0 && plain_sources(rows, blocks, column, width, sources.get())) {
+    if (width > 0 && plain_values(blocks, column, first_values)) {
+      row_sources(located, first_values, width, sources.get());
       std::byte* const values = make_plain_column(field, static_cast<int64_t>(ids.size()), into, result);
       status = gather_plain({sources.get(), ids.size()}, width, values);
     } else {
       std::vector<Run> runs;
-      for (const Located& row : rows) add_row(runs, &blocks[row.block]->columns[column].view, row.row);
+      runs.reserve(ids.size());
+      for (const LocatedRow& row : located.rows) add_row(runs, &blocks[row.block]->columns[column].view, row.row);
       status = gather(field, runs, into, result);
     }
     if (status == GatherStatus::kOk) continue;
