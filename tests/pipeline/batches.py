@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import torch
 
+import fastshard as fs
+from fastshard._engine import Engine
 from fastshard.ragged import Ragged
+
+
+def with_engine(made: fs.ShardLoader, name: str) -> fs.ShardLoader:
+    """The loader, reading by the engine of that name, such as "scrambled:SEED" for completions in any order."""
+    engine = Engine(name, "for a test", direct=False)  # type: ignore[arg-type]
+    made._pipeline = dataclasses.replace(made._pipeline, engine=engine)
+    return made
 
 
 def comparable(value: Any) -> Any:

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from batches import with_engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastshard as fs
 from fastshard import _core
-from fastshard._engine import Engine, choose_engine
+from fastshard._engine import choose_engine
 from fastshard.errors import CorruptError, InvalidError, StateError, StorageError
 from fastshard.ragged import Ragged
 
@@ -47,11 +48,6 @@ def contents(batches: Any) -> list[tuple[bytes, Any]]:
 
 def loader(path: Path, **options: Any) -> fs.ShardLoader:
     return fs.ShardLoader(path, **{"batch_size": 32, "shuffle": True, "seed": 5, **options})
-
-
-def with_engine(made: fs.ShardLoader, name: str) -> fs.ShardLoader:
-    made._engine = Engine(name, "for a test", direct=False)  # type: ignore[arg-type]
-    return made
 
 
 @pytest.mark.parametrize("shuffle", ["none", "global", "block"])

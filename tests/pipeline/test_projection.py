@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from batches import comparable
+from batches import comparable, with_engine
 
 import fastshard as fs
 from fastshard import _core
@@ -99,19 +99,14 @@ def test_small_blocks_are_read_whole(tmp_path: Path, engine: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_parts_that_come_in_any_order_and_short(wide: Path, seed: int) -> None:
-    reader = fs.open(wide)
-    made = fs.ShardLoader(
-        reader, batch_size=500, shuffle=True, columns=["id", "list", "label"], memory=1 << 20
-    )
-    expected = [comparable(batch) for batch in made]
-    made = fs.ShardLoader(
-        reader, batch_size=500, shuffle=True, columns=["id", "list", "label"], memory=1 << 20
-    )
-    object.__setattr__(
-        made, "_engine", made._engine.__class__(f"scrambled:{seed}", "for a test", direct=False)
-    )  # type: ignore[arg-type]
-    assert [comparable(batch) for batch in made] == expected
-    assert made.stats().partial_blocks > 0
+    def made() -> fs.ShardLoader:
+        columns = ["id", "list", "label"]
+        return fs.ShardLoader(wide, batch_size=500, shuffle=True, columns=columns, memory=1 << 20)
+
+    expected = [comparable(batch) for batch in made()]
+    scrambled = with_engine(made(), f"scrambled:{seed}")
+    assert [comparable(batch) for batch in scrambled] == expected
+    assert scrambled.stats().partial_blocks > 0
 
 
 @pytest.mark.parametrize("engine", ENGINES)
