@@ -15,7 +15,7 @@ import pytest
 from written import read_back
 
 import fastshard as fs
-from fastshard import _commit, _storage
+from fastshard import _commit, _directory, _storage
 from fastshard.converters import _shards
 from fastshard.errors import StorageError
 
@@ -98,15 +98,15 @@ def break_call(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
         "sync_file": (_commit, "sync_file"),
         "write_durably": (_commit, "write_durably"),
         "publish": (_storage.os, "replace"),
-        "sync_directory": (_commit, "sync_directory"),
-        "replace": (_commit, "publish"),
+        "sync_directory": (_directory, "sync_directory"),
+        "replace": (_directory, "publish"),
     }[name]
     real = getattr(owner, attribute)
     calls = 0
 
     def broken(*args: Any, **options: Any) -> Any:
         nonlocal calls
-        calls += 1
+        calls += name != "replace" or str(args[1]).endswith("index.json")
         if calls == number:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return real(*args, **options)
@@ -152,7 +152,7 @@ def test_an_interruption_at_any_publishing(
 
     def interrupted(*args: Any) -> None:
         nonlocal calls
-        calls += 1
+        calls += name != "replace" or str(args[1]).endswith("index.json")
         real(*args)
         if calls == number:
             raise KeyboardInterrupt
@@ -170,13 +170,14 @@ def test_an_interruption_right_after_the_commit_keeps_it(
 ) -> None:
     path = tmp_path / "d"
     fs.write({"x": NOISE[:500]}, path)
-    real = _commit.publish
+    real = _directory.publish
 
-    def interrupted(*args: Any) -> None:
-        real(*args)
-        raise KeyboardInterrupt
+    def interrupted(temporary: str, final: str) -> None:
+        real(temporary, final)
+        if final.endswith("index.json"):
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(_commit, "publish", interrupted)
+    monkeypatch.setattr(_directory, "publish", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fs.write({"x": NOISE[:3000]}, path, mode="overwrite")
     monkeypatch.undo()
