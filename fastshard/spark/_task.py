@@ -26,6 +26,7 @@ from fastshard.converters._options import WriteOptions
 from fastshard.converters._part import Part
 from fastshard.converters._shards import FinishedShard, ShardFinisher, ShardSeries, finish_shard
 from fastshard.converters._steps import Steps
+from fastshard.errors import StorageError
 from fastshard.schema import Normaliser
 from fastshard.spark._types import convert_batch
 from fastshard.spark._wire import encode_entry
@@ -60,6 +61,8 @@ class PartitionJob:
         prefix: Begins the path of every file that an attempt writes. A number follows.
         staged: Files are written to local disk first and copied to their final names.
         staging: Where; None: the system's folder for temporary files.
+        marker: A file that is there as long as the write is wanted: attempts that Spark has not stopped yet when the
+            driver gives up end by it, and remove what they wrote. None: there is none.
     """
 
     frame: bytes
@@ -72,6 +75,7 @@ class PartitionJob:
     prefix: str
     staged: bool
     staging: str | None
+    marker: str | None = None
 
 
 def partition_function(job: PartitionJob) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -147,7 +151,15 @@ class PartitionWriter:
             self._series.push(normal)
         self._written += batch.num_rows
 
+    def _check_wanted(self) -> None:
+        marker = self._job.marker
+        if marker is not None and not os.path.exists(marker):
+            raise StorageError(
+                f"{os.path.dirname(marker)}: the driver gave up this write; nothing more is written"
+            )
+
     def _temporary(self, number: int) -> str:
+        self._check_wanted()
         if self._folder is not None:
             return os.path.join(self._folder, f"{number:06d}.arrow")
         path = f"{self._job.prefix}{self._partition:06d}-{self._attempt}-{number:06d}.arrow"
@@ -157,6 +169,7 @@ class PartitionWriter:
     def _finish(self, path: str) -> FinishedShard:
         """Index a written file; a staged one goes to its place. Runs in the finisher's thread."""
         shard = finish_shard(path)
+        self._check_wanted()
         if self._folder is None:
             return shard
         number = int(os.path.basename(path).partition(".")[0])

@@ -152,6 +152,8 @@ def _job(
         prefix=transaction.task_prefix,
         staged=staged,
         staging=None if staging is None else os.fspath(staging),
+        # The block table in the making, which is in the directory unless that is a mount.
+        marker=None if staged else transaction.temporary("blocks.arrow"),
     )
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import fastshard as fs
+from fastshard.converters._options import WriteOptions
 from fastshard.spark import _probe
 
 pytestmark = pytest.mark.spark
@@ -177,8 +181,35 @@ def test_a_failed_job_leaves_the_old_data_set(spark: Any, tmp_path: Path) -> Non
     for mode in ("overwrite", "append"):
         with pytest.raises(fs.errors.SourceError, match="the last batch"):
             fs.spark.write(numbers(spark), out, mode=mode, transform=fail_late)
-        assert sorted(os.listdir(out)) == before
+        wait_until(lambda: sorted(os.listdir(out)) == before)
     check_numbers(out)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Other tasks of a job that failed are stopped a little later."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_an_attempt_ends_when_the_driver_has_given_up(tmp_path: Path) -> None:
+    frame, job, transaction = prepared_job(tmp_path / "out")
+    marker = tmp_path / "marker"
+    marker.touch()
+    job = replace(job, marker=str(marker), options=WriteOptions(block_bytes=1024, shard_bytes=2048))
+    with transaction:
+        writer = attempt(job, 1)
+        batches = iter(frame.to_batches(max_chunksize=100))
+
+        def given_up() -> Iterator[pa.RecordBatch]:
+            yield next(batches)
+            marker.unlink()
+            yield from batches
+
+        with pytest.raises(fs.errors.StorageError, match="the driver gave up this write"):
+            list(writer.run(given_up()))
+        assert not [name for name in os.listdir(tmp_path / "out") if "-task-" in name]
 
 
 def test_a_failing_commit_leaves_the_old_data_set(
@@ -263,7 +294,6 @@ def test_two_attempts_at_a_partition_do_not_disturb_each_other(tmp_path: Path) -
 
 def prepared_job(path: Path) -> Any:
     from fastshard._commit import Transaction
-    from fastshard.converters._options import WriteOptions
     from fastshard.converters._steps import plan_steps
     from fastshard.spark._task import PartitionJob
 
