@@ -66,14 +66,35 @@ def check_verify(asked: str) -> None:
 
 
 def memory_limit() -> int:
-    """Bytes of memory of this machine, or of the control group where that allows less."""
+    """Bytes of memory of this machine, or of the control groups of this process where one of them allows less."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+    for path in _limit_files():
         try:
             with open(path, encoding="ascii") as file:
                 text = file.read().strip()
         except OSError:
             continue
         if text.isdigit():
-            return min(memory, int(text))
+            memory = min(memory, int(text))
     return memory
+
+
+def _limit_files() -> list[str]:
+    """Files that may hold a limit: of the control group of this process and of those around it, version 1 or 2."""
+    files = []
+    groups = ["0::/", "0:memory:/"]
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            groups += file.read().splitlines()
+    except OSError:
+        pass
+    for line in groups:
+        _, controllers, group = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        root, name = ("", "memory.max") if controllers == "" else ("/memory", "memory.limit_in_bytes")
+        parts = [part for part in group.split("/") if part]
+        files += [
+            "/".join([f"/sys/fs/cgroup{root}", *parts[:depth], name]) for depth in range(len(parts) + 1)
+        ]
+    return files

@@ -31,7 +31,7 @@ __all__ = ["Pipeline", "Stream", "choose", "two_windows"]
 Stream = _core.BatchStream | GatherStream
 Replace = Callable[[int, CorruptError | StorageError], Batch]
 
-_PREFETCH_BYTES = 64 << 20
+_PREFETCH_BYTES = 16 << 20  # what is made ahead stays in the cache of the processor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Pipeline:
         verify: When columns are compared with their hashes, as it was asked for.
         memory: Budget in bytes for blocks that were read or decompressed.
         threads: That gather.
-        prefetch: Batches ahead of the consumer; None for as many as are some 64 MiB, 2 to 32.
+        prefetch: Batches ahead of the consumer; None for as many as are some 16 MiB, 2 to 32.
         read_timeout: Seconds to wait for storage; None waits for ever.
         keep_going: After a batch that cannot be made comes the next one.
     """

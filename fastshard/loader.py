@@ -35,7 +35,7 @@ class PipelineOptions:
 
     Attributes:
         threads: That gather; None for the usable CPUs divided by LOCAL_WORLD_SIZE, 1 to 8.
-        prefetch: Batches ahead of the consumer; None for as many as are some 64 MiB, 2 to 32.
+        prefetch: Batches ahead of the consumer; None for as many as are some 16 MiB, 2 to 32.
         device: Where batches are delivered; None leaves them in main memory.
         pin_memory: Whether batches lie in page-locked memory.
         on_bad_sample: "raise", or "replace" by the next good sample of the order (docs/order.md section 10).

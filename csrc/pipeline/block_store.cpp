@@ -179,7 +179,7 @@ void BlockStore::finish(const EntryRef& entry, State state, std::exception_ptr e
 // Under the mutex. Blocks that somebody gathers from stay.
 void BlockStore::evict() {
   auto at = order_.end();
-  while (held_ > options_.budget_bytes && at != order_.begin()) {
+  while (held_ + ahead_ > options_.budget_bytes && at != order_.begin()) {
     --at;
     const auto found = entries_.find(*at);
     if (found->second->loaded.use_count() > 1) continue;

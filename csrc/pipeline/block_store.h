@@ -42,7 +42,7 @@ struct LoadedBlock {
 };
 
 struct BlockStoreOptions {
-  size_t budget_bytes = size_t{256} << 20;   // of blocks kept
+  size_t budget_bytes = size_t{256} << 20;   // of blocks kept, and of those asked for and not yet used
   size_t ahead_bytes = size_t{64} << 20;     // of blocks asked for and not yet used
   uint32_t depth = 16;                       // reads in flight
   bool direct = true;                        // past the page cache

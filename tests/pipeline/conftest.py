@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import fastshard as fs
+
+sys.path.append(str(Path(__file__).parents[1] / "writing"))  # for arrow_tables
 
 
 def make_table(rows: int) -> pa.Table:
