@@ -25,6 +25,7 @@ _COMMANDS = {
     "head": "fastshard.cli.head",
     "verify": "fastshard.cli.verify",
     "plan": "fastshard.cli.plan",
+    "bench": "fastshard.cli.bench",
     "index": "fastshard.cli.index",
     "vacuum": "fastshard.cli.vacuum",
 }
@@ -38,6 +39,7 @@ Examples:
   fastshard head -n 3 train/                its first samples
   fastshard verify train/                   check every byte against the index
   fastshard plan train/ --world 8 -b 256    what each rank of a run gets and reads
+  fastshard bench train/                    how fast batches are delivered here
 
 Each command explains itself: fastshard COMMAND --help
 """
