@@ -26,7 +26,7 @@ else ifneq ($(wildcard $(BIN)/python),)
   endif
 endif
 
-.PHONY: demo test test-all test-spark test-connect test-ray build lint format asan tsan wheel clean help
+.PHONY: demo test test-all test-spark test-connect test-spark-oldest test-ray build lint format asan tsan wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## say what there is
@@ -40,7 +40,7 @@ test: $(STAMPS)/dev  ## the test suite without its slow tests
 
 test-all: $(STAMPS)/dev  ## all tests
 	$(BIN)/python -m pytest -m "not spark and not ray" $(ARGS)
-	$(MAKE) --no-print-directory test-spark test-connect SPARK_MARKS=spark
+	$(MAKE) --no-print-directory test-spark test-connect test-spark-oldest SPARK_MARKS=spark
 	$(MAKE) --no-print-directory test-ray
 
 SPARK_MARKS ?= spark and not slow
@@ -49,6 +49,9 @@ test-spark: $(STAMPS)/spark  ## the tests that need Spark, in one classic sessio
 
 test-connect: $(STAMPS)/spark  ## the same in one session of Spark Connect
 	FASTSHARD_SPARK=connect $(VENV)-spark/bin/python -m pytest -m "$(SPARK_MARKS)" $(ARGS) tests/spark
+
+test-spark-oldest: $(STAMPS)/spark-oldest  ## writing and collecting with Spark 3.5 and the oldest NumPy, pandas and pyarrow
+	$(VENV)-spark-oldest/bin/python -W ignore -m pytest -W ignore -m "spark and not slow" $(ARGS) tests/spark
 
 test-ray: $(STAMPS)/ray  ## the tests that need Ray or DeepSpeed
 	$(VENV)-ray/bin/python -m pytest -m ray $(ARGS) tests/ray tests/trainers
@@ -105,4 +108,9 @@ $(STAMPS)/spark: $(STAMPS)/dev scripts/spark-environment.sh
 
 $(STAMPS)/ray: $(STAMPS)/dev scripts/ray-environment.sh
 	scripts/ray-environment.sh $(VENV) $(VENV)-ray
+	touch $@
+
+$(STAMPS)/spark-oldest: $(STAMPS)/dev scripts/spark-environment.sh
+	scripts/prepare-system.sh $(PYTHON) java
+	scripts/spark-environment.sh $(VENV) $(VENV)-spark-oldest oldest
 	touch $@

@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
-# Usage: spark-environment.sh VENV SPARK_VENV
+# Usage: spark-environment.sh VENV SPARK_VENV [oldest]
 # Makes the environment of the Spark tests on top of the development environment VENV: pyspark and the pandas that it
-# asks for lie in SPARK_VENV, all else is taken from VENV, this package included.
+# asks for lie in SPARK_VENV, all else is taken from VENV, this package included. With "oldest", the oldest pyspark, pandas,
+# NumPy and pyarrow that are supported.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-venv=${1:?usage: spark-environment.sh VENV SPARK_VENV}
-spark_venv=${2:?usage: spark-environment.sh VENV SPARK_VENV}
+venv=${1:?usage: spark-environment.sh VENV SPARK_VENV [oldest]}
+spark_venv=${2:?usage: spark-environment.sh VENV SPARK_VENV [oldest]}
 
 site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
 "$venv/bin/python" -m venv --without-pip "$spark_venv"
 echo "import site; site.addsitedir('$(realpath "$(site_packages "$venv")")')" >"$(site_packages "$spark_venv")/base.pth"
-"$spark_venv/bin/python" -m pip -qq --disable-pip-version-check install 'pyspark[connect]>=4.1' 'pandas>=2.2,<3'
+if [ "${3:-}" = oldest ]; then
+    packages=('pyspark[connect]==3.5.*' 'pandas==2.1.*' 'numpy==1.26.*' 'pyarrow==16.*')
+else
+    packages=('pyspark[connect]>=4.1' 'pandas>=2.2,<3')
+fi
+"$spark_venv/bin/python" -m pip -qq --disable-pip-version-check install "${packages[@]}"

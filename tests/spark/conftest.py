@@ -72,3 +72,10 @@ def classic() -> None:
     """For tests that need what Connect does not have."""
     if CONNECT:
         pytest.skip("classic Spark only")
+
+
+@pytest.fixture
+def spark4(spark: Any) -> None:
+    """For tests of what Spark 3.5 does not have."""
+    if int(spark.version.partition(".")[0]) < 4:
+        pytest.skip("Spark 4 only")

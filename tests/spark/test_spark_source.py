@@ -13,7 +13,7 @@ from frames import CASES, every_type
 
 import fastshard as fs
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark4")]
 
 
 def numbers(spark: Any, rows: int = 100, partitions: int = 4) -> Any:
