@@ -10,6 +10,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 import fastshard as fs
+from benchmarks.peers._rows import as_it_is
 from benchmarks.subject import Subject
 from benchmarks.workloads import Workload
 
@@ -68,7 +69,13 @@ class InDataLoader(_Ours):
         self, workload: Workload, folder: Path, batch_size: int, workers: int
     ) -> Callable[[int], Iterable[Any]]:
         dataset = fs.ShardDataset(folder, batch_size=batch_size, batched=True, shuffle="global", seed=1)
-        loader = DataLoader(dataset, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
+        loader = DataLoader(
+            dataset,
+            batch_size=None,
+            num_workers=workers,
+            collate_fn=as_it_is,
+            persistent_workers=workers > 0,
+        )
         return lambda number: loader
 
 
