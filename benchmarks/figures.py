@@ -100,7 +100,7 @@ def rate_text(rate: float | None) -> str:
 def ratio_text(ratio: float | None) -> str:
     if ratio is None:
         return "-"
-    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.1f}" if ratio < 100 else f"{ratio:,.0f}"
 
 
 def number_text(value: float | None, scale: float = 1.0, digits: int = 0) -> str:
