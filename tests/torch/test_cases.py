@@ -190,7 +190,10 @@ def test_p11_resuming_on_any_number_of_ranks(make: Make, world: int, size: int, 
 def p13_epochs(path: str, workers: int) -> list[list[int]]:
     data = fs.ShardDataset(path, batch_size=1, shuffle=True, seed=1)
     loader = DataLoader(data, batch_size=1, num_workers=workers)
-    return [flat(all_ids(loader)) for _ in range(3)]
+    found = [flat(all_ids(loader)) for _ in range(3)]
+    threaded = fs.ShardLoader(path, batch_size=1, shuffle=True, seed=1, threads=workers, columns=["id"])
+    assert [flat(all_ids(threaded)) for _ in range(3)] == found
+    return found
 
 
 def test_p13_runs_do_not_differ(make: Make) -> None:
