@@ -70,6 +70,14 @@ if [ -n "$missing" ] && command -v apt-get >/dev/null 2>&1; then
     [ -z "$missing" ] || fail "apt-get succeeded, but these are still missing: $missing"
 fi
 
+# For tests of storage that fails or does not answer; without it they are skipped.
+if ! command -v fusermount >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" -eq 0 ]; then
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends fuse libfuse2 </dev/null >/dev/null 2>&1 ||
+        { apt-get update -qq </dev/null &&
+            DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends fuse libfuse2 </dev/null >/dev/null; } ||
+        echo "fastshard: no FUSE on this system: its tests are skipped"
+fi
+
 have_python || fail "no $python on this system; set PYTHON to a Python of version $oldest or newer: make PYTHON=/path/to/python3"
 "$python" -c "import sys; sys.exit(sys.version_info < tuple(map(int, '$oldest'.split('.'))))" ||
     fail "$("$python" --version 2>&1) is too old; set PYTHON to a version $oldest or newer: make PYTHON=/path/to/python3"
