@@ -177,7 +177,7 @@ def versions_text(content: dict[str, Any]) -> str:
 INTRODUCTION = """# Benchmarks
 
 Made by `python -m benchmarks.report` from the measurements of `benchmarks/`; benchmarks/README.md says how they are
-done and repeated. Compare figures of one table with each other: they were measured in one run, in turn. On another
+done and repeated. Compare figures of one table with each other, with the differences that stand below it. On another
 machine they are others.
 
 {machine}
@@ -209,6 +209,29 @@ def machine_text(content: dict[str, Any], more: str) -> str:
     )
 
 
+def precedence_text(measured: Measured, workload: str) -> str:
+    """Which loaders were measured with another precedence over the machine's other work than ours."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for subject in measured.subjects(workload):
+        for workers in measured.workers("warm"):
+            for one in measured.all("warm", workload, subject, workers)[:1]:
+                if one.get("nice") is not None:
+                    found.setdefault((subject, one["nice"]), []).append(workers)
+    ours = next((nice for subject, nice in found if subject == OURS), None)
+    others: dict[int, list[str]] = {}
+    for (subject, nice), counts in found.items():
+        some = f" ({counts[0]} workers)" if len(counts) < len(measured.workers("warm")) else ""
+        if nice != ours:
+            others.setdefault(nice, []).append(TITLES[subject] + some)
+    if ours is None or not others:
+        return ""
+    parts = [f"with nice {nice} {', '.join(names)}" for nice, names in sorted(others.items())]
+    return (
+        f"Measured in other runs, beside the machine's other work and with less precedence than ours (nice {ours}): "
+        f"{'; '.join(parts)}. With nice 0 a loader got a part of the CPUs only: compare CPU time there."
+    )
+
+
 def load_text(content: dict[str, Any]) -> str:
     """How quiet the machine was, where that is known."""
     figures = content["figures"]
@@ -216,14 +239,11 @@ def load_text(content: dict[str, Any]) -> str:
     waits = [one["waited_for_cpu"] for one in figures if one.get("waited_for_cpu") is not None]
     if not loads or not waits:
         return ""
-    nice = content.get("options", {}).get("nice", 0)
     text = (
         f"The machine's load average was {min(loads):.0f} to {max(loads):.0f} before the measurements. "
         f"The thread that takes the batches waited for a CPU {100 * median(waits):.1f} % of the time in the median "
         f"measurement, {100 * max(waits):.0f} % in the worst."
     )
-    if nice:
-        text += f" Measured processes had precedence over the rest (nice {nice}); ours and the peers alike."
     return text
 
 
@@ -266,7 +286,7 @@ def page(inputs: Inputs, pictures: str) -> str:
         workload = WORKLOADS[name]
         heading = f"### {name}: {workload.title}, batches of {workload.batch_size}"
         parts += [heading, f"![samples/s]({pictures}/{name}.png)"]
-        parts.append(throughput(measured, name, "warm", inputs.checks))
+        parts += [throughput(measured, name, "warm", inputs.checks), precedence_text(measured, name)]
         failed = {
             TITLES[s]: errors[0] for s in measured.subjects(name) if (errors := measured.errors(name, s))
         }

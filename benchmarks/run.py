@@ -219,6 +219,7 @@ class Run:
             "rows": options.rows(workload),
             "cache": cache,
             "load": load,
+            "nice": options.nice,
         }
         if process.error is not None:
             return {**figures, "error": process.error}
