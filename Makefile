@@ -9,6 +9,7 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 ARGS ?=
+SECONDS ?= 60
 
 SHELL := bash
 BIN := $(VENV)/bin
@@ -26,7 +27,7 @@ else ifneq ($(wildcard $(BIN)/python),)
   endif
 endif
 
-.PHONY: demo test test-all test-spark test-connect test-spark-oldest test-ray build lint format asan tsan wheel clean help
+.PHONY: demo test test-all test-spark test-connect test-spark-oldest test-ray build lint format asan tsan fuzz wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## say what there is
@@ -73,6 +74,9 @@ asan: $(STAMPS)/dev  ## the tests of the native core under AddressSanitizer and 
 
 tsan: $(STAMPS)/dev  ## the same under ThreadSanitizer
 	scripts/sanitize.sh tsan $(VENV) $(ARGS)
+
+fuzz:  ## any bytes as an Arrow file, for SECONDS=60, under AddressSanitizer (needs clang with libFuzzer)
+	scripts/fuzz.sh $(SECONDS)
 
 wheel: $(STAMPS)/dev  ## source distribution and wheel, in dist/
 	scripts/wheel.sh $(VENV)

@@ -13,6 +13,7 @@ namespace {
 
 // An LZ4 block expands at most 255 times; a larger claim is a lie, and is refused before memory is taken for it.
 constexpr int64_t kLz4MaxRatio = 256;
+constexpr int64_t kZstdMaxRatio = 1 << 15;  // a block of 128 KiB takes four bytes at least
 constexpr int64_t kSlack = 1 << 16;
 
 struct Lz4Context {
@@ -96,10 +97,12 @@ int64_t uncompressed_length(ByteSpan compressed, Compression compression) {
       fail(Fault::kCompressedLength,
            "the length prefix says " + std::to_string(length) + " bytes, the zstd frame " + std::to_string(content));
     }
-  } else if (length / kLz4MaxRatio > static_cast<int64_t>(frame.size()) + kSlack) {
+  }
+  const bool is_zstd = compression == Compression::kZstd;
+  if (length / (is_zstd ? kZstdMaxRatio : kLz4MaxRatio) > static_cast<int64_t>(frame.size()) + kSlack) {
     fail(Fault::kCompressedLength, "the length prefix says " + std::to_string(length) +
-                                       " bytes, more than an lz4 frame of " + std::to_string(frame.size()) +
-                                       " can hold");
+                                       " bytes, more than a frame of " + std::to_string(frame.size()) + " can hold (" +
+                                       (is_zstd ? "zstd" : "lz4") + ")");
   }
   return length;
 }
