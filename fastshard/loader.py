@@ -216,8 +216,8 @@ class ShardLoader:
         else:
             batches = _accelerate.placed(batches)
         try:
-            with closing(batches):
-                for batch in batches:
+            with closing(_marked(batches)) as marked:
+                for batch in marked:
                     progress.batches += 1
                     yield batch
             progress.finished = True
@@ -308,6 +308,7 @@ class ShardLoader:
             verify=self._pipeline.checking.mode,
             verify_reason=self._pipeline.checking.reason,
             bad_samples=len(self._bad.found),
+            row_bytes=self._data.row_bytes,
             transforms=bool(self._transforms),
         )
 
@@ -324,6 +325,23 @@ class ShardLoader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _marked(batches: Batches) -> Batches:
+    """Hands on batches; under torch's profiler the wait for each is a range "fastshard.wait"."""
+    from torch.autograd import profiler
+
+    over = object()
+    with closing(batches):
+        while True:
+            if getattr(profiler, "_is_profiler_enabled", False):  # a range costs more than a small batch
+                with profiler.record_function("fastshard.wait"):
+                    batch = next(batches, over)
+            else:
+                batch = next(batches, over)
+            if batch is over:
+                return
+            yield batch
 
 
 def _pinned(batches: Batches) -> Batches:

@@ -15,6 +15,7 @@ class LoaderStats:
 
     Attributes:
         batches, samples: Delivered.
+        bytes: Of these, uncompressed; samples times the mean of the data set.
         seconds: From the first request to the last.
         wait_seconds: Of these the consumer waited for a batch.
         plan_seconds, gather_seconds, idle_seconds: Of all threads together: computing ids; reading, checking,
@@ -33,6 +34,7 @@ class LoaderStats:
 
     batches: int
     samples: int
+    bytes: int
     seconds: float
     wait_seconds: float
     plan_seconds: float
@@ -55,6 +57,10 @@ class LoaderStats:
     @property
     def samples_per_second(self) -> float:
         return self.samples / self.seconds if self.seconds else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.bytes / self.seconds if self.seconds else 0.0
 
 
 class Totals:
@@ -90,6 +96,7 @@ class Totals:
         verify: str,
         verify_reason: str,
         bad_samples: int,
+        row_bytes: int,
         transforms: bool,
     ) -> LoaderStats:
         """The sums, with the counters of streams that still run."""
@@ -102,6 +109,7 @@ class Totals:
         return LoaderStats(
             batches=sums.get("batches", 0),
             samples=sums.get("samples", 0),
+            bytes=sums.get("samples", 0) * row_bytes,
             seconds=seconds,
             wait_seconds=wait,
             plan_seconds=sums.get("plan_ns", 0) / 1e9,

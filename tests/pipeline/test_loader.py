@@ -204,6 +204,32 @@ def test_memory_is_used_again_from_epoch_to_epoch(plain_dataset: Path) -> None:
     assert made.stats().reads["fresh_buffers"] <= 2 * at_once  # two columns
 
 
+def test_the_profiler_sees_the_wait(plain_dataset: Path) -> None:
+    made = loader(plain_dataset, batch_size=500)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        assert len(list(made)) == 4
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert counts["fastshard.wait"] == 5  # and once for the end
+    stats = made.stats()
+    assert stats.bytes == 2000 * made._data.row_bytes
+    assert stats.bytes_per_second == pytest.approx(stats.bytes / stats.seconds)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_threads_have_readable_names(plain_dataset: Path) -> None:
+    iterator = iter(loader(plain_dataset, threads=2, engine="threads", prefetch=2))
+    next(iterator)
+    names = {
+        Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in os.listdir("/proc/self/task")
+    }
+    assert {
+        "fs-gather-0",
+        "fs-gather-1",
+        "fs-read",
+    } <= names  # and fs-ahead, until it has asked for everything
+    del iterator
+
+
 def test_options_are_checked(plain_dataset: Path) -> None:
     for bad in (
         {"threads": 0},
