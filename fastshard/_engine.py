@@ -76,6 +76,8 @@ def choose_engine(
         return Engine("mmap", "asked for")
     if asked == "uring":
         refusal = _core.uring_refusal()
+        if kind == "fuse":  # seen to outlast read_timeout=, and Ctrl-C
+            refusal = "on a FUSE file system a submission can wait for the reads themselves"
         if refusal is not None:
             raise InvalidError(f"engine='uring': {refusal}; use engine='threads' or 'auto'")
         return Engine("uring", "asked for", direct)

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 import fastshard as fs
+from fastshard import _core
+from fastshard._engine import choose_engine
 from fastshard._gather_stream import GatherStream
-from fastshard.errors import ReadTimeoutError
+from fastshard.errors import InvalidError, ReadTimeoutError
 
 SLOW = """
 import errno, os, stat, sys, threading, time
@@ -131,6 +133,12 @@ def test_a_read_that_does_not_come_or_fails_names_its_place(mounted: tuple[Path,
         assert float(waited) < 5
         assert re.search(r"bytes \d+ to \d+", said), said
         assert "attempt 1" in said
+
+
+def test_uring_is_refused_where_its_submissions_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_core, "file_system", lambda path: "fuse")
+    with pytest.raises(InvalidError, match=r"FUSE.*threads"):
+        choose_engine("uring", str(tmp_path), 1, largest_batch=1, read_timeout=None)
 
 
 def test_threads_around_the_gather_keep_the_timeout_too() -> None:
