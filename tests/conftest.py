@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ import fastshard
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(Path(fastshard.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
+
+# A shell lets what it runs in the background ignore SIGINT, and child processes would go on with that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Folders whose tests run many processes, or wait, around native code that other folders test in one process; and files
 # that call the same native code millions of times.
