@@ -14,7 +14,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,14 +23,14 @@ from fastshard._commit import Transaction
 from fastshard._optional import require
 from fastshard._storage import remove_if_there
 from fastshard.conversion import write_options
-from fastshard.converters._options import WriteOptions
 from fastshard.converters._part import Part
+from fastshard.converters._run import Job
 from fastshard.converters._shards import FinishedShard, ShardFinisher, ShardSeries
 from fastshard.converters._steps import Selected, Steps, plan_steps
 from fastshard.converters._unify import conform
 from fastshard.converters._write import DatasetWrite, WriteResult
 from fastshard.errors import Error, InvalidError, SchemaError, SourceError
-from fastshard.schema import Normaliser, normalise_schema
+from fastshard.schema import Normaliser, normalise_schema, read_schema, schema_message
 
 if TYPE_CHECKING:
     from fastshard._commit import Mode
@@ -98,14 +98,10 @@ def write(
         )
         target = writing.target if transaction.appending else None
         job = _Job(
-            _message(_stored_schema(raw)),
-            replace(steps, schema=None, casts={}),
-            _message(pa.schema([pa.field(name, type_) for name, type_ in steps.casts.items()])),
-            _message(steps.schema),
-            None if target is None else _message(target),
-            writing.options,
+            schema_message(_stored_schema(raw)),
+            steps,
+            Job.of(steps.schema, target, writing.options, transaction.task_prefix),
             transaction.path,
-            transaction.task_prefix,
         )
         sink = _sink_class()(job)
         _in_order(ds)
@@ -202,40 +198,24 @@ def _stored_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _message(schema: pa.Schema) -> bytes:
-    return bytes(schema.serialize())
-
-
-def _schema(message: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(message))
-
-
 # Tasks
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What all tasks have in common. Schemas are messages, since pickled types forget names of fields.
+    """What all tasks have in common. The schema is a message, since pickled types forget names of fields.
 
     Attributes:
         source: The schema that every block must fit.
-        steps: What is done to each batch, but for casts and schema.
-        casts: New types by column, as a schema.
-        output: What the steps make.
-        target: What is stored, when appending; None: the normal form of what the steps make.
-        options: How shards are laid out.
+        steps: What is done to each batch.
+        output: What they make, and how it becomes shards.
         folder: The data set's directory.
-        prefix: Begins the path of every file that a task writes. A number follows.
     """
 
     source: bytes
     steps: Steps
-    casts: bytes
-    output: bytes
-    target: bytes | None
-    options: WriteOptions
+    output: Job
     folder: str
-    prefix: str
 
     def run(self, task: int, blocks: Iterable[Any]) -> list[FinishedShard]:
         """Write the blocks of one attempt at a task; after an error its files are gone.
@@ -253,13 +233,13 @@ class _Job:
         made: list[str] = []
 
         def temporary(number: int) -> str:
-            path = f"{self.prefix}{task:06d}-{attempt:015d}-{number:06d}.arrow"
+            path = f"{self.output.prefix}{task:06d}-{attempt:015d}-{number:06d}.arrow"
             made.append(path)
             return path
 
-        normaliser = Normaliser(_schema(self.output), None if self.target is None else _schema(self.target))
+        normaliser = self.output.normaliser()
         finisher = ShardFinisher()
-        series = ShardSeries(normaliser.schema, self.options, finisher, temporary)
+        series = ShardSeries(normaliser.schema, self.output.options, finisher, temporary)
         done = False
         try:
             rows = 0
@@ -282,9 +262,7 @@ class _Job:
     def _selected(self, task: int, blocks: Iterable[Any]) -> Iterator[Selected]:
         from ray.data.block import BlockAccessor
 
-        casts = {field.name: field.type for field in _schema(self.casts)}
-        steps = replace(self.steps, casts=casts, schema=_schema(self.output))
-        source = _schema(self.source)
+        source = read_schema(self.source)
         row = 0
         for block in blocks:
             table = BlockAccessor.for_block(block).to_arrow()
@@ -293,7 +271,7 @@ class _Job:
                 stored = _stored_batch(batch)
                 for normal in Normaliser(stored.schema).batches(stored, row):
                     fitted = conform(normal, source, [], Part(normal, name, row, row).where)
-                    yield from steps.apply(Part(fitted, name, row, row))
+                    yield from self.steps.apply(Part(fitted, name, row, row))
                     row += normal.num_rows
 
 

@@ -19,6 +19,8 @@ __all__ = [
     "normalise_schema",
     "normalise_storable",
     "normalise_type",
+    "read_schema",
+    "schema_message",
 ]
 
 # Rows that are decoded at a time: a dictionary's values may be far larger than its indices.
@@ -54,6 +56,17 @@ def _register() -> None:
 
 
 _register()
+
+
+def schema_message(schema: pa.Schema) -> bytes:
+    """The schema as an IPC message: what is pickled in its place, since pickled types forget names and metadata of
+    nested fields."""
+    return bytes(schema.serialize())
+
+
+def read_schema(message: bytes) -> pa.Schema:
+    """The schema of such a message."""
+    return pa.ipc.read_schema(pa.py_buffer(message))
 
 
 def normalise_schema(schema: pa.Schema) -> pa.Schema:

@@ -23,6 +23,7 @@ from fastshard.converters._shards import FinishedShard
 from fastshard.converters._steps import plan_steps
 from fastshard.converters._write import DatasetWrite
 from fastshard.errors import InvalidError, SchemaError, SourceError, StorageError
+from fastshard.schema import read_schema, schema_message
 from fastshard.spark._frames import quoted
 from fastshard.spark._places import is_mount
 from fastshard.spark._types import FrameSchema, frame_schema
@@ -77,18 +78,15 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def _planned(self, frame: FrameSchema, options: WriteOptions, target: pa.Schema | None) -> PartitionJob:
         from fastshard._commit import task_prefix
+        from fastshard.converters._run import Job
         from fastshard.spark._task import PartitionJob
 
-        message = bytes(frame.arrow.serialize())
+        prefix = task_prefix(self._path, self._identity, mounted=self._mounted)
         return PartitionJob(
-            frame=message,
+            frame=schema_message(frame.arrow),
             vectors=frame.vectors,
-            casts=bytes(pa.schema([]).serialize()),
-            steps=replace(plan_steps(frame.arrow), schema=None),
-            output=message,
-            target=None if target is None else bytes(target.serialize()),
-            options=options,
-            prefix=task_prefix(self._path, self._identity, mounted=self._mounted),
+            steps=plan_steps(frame.arrow).with_schema(frame.arrow),
+            output=Job.of(frame.arrow, target, options, prefix),
             staged=self._mounted,
             staging=self._staging,
         )
@@ -120,7 +118,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
         ) as transaction:
             writing = DatasetWrite(
                 transaction,
-                pa.ipc.read_schema(pa.py_buffer(self._job.frame)),
+                read_schema(self._job.frame),
                 options=self._options,
                 provenance={"source": "spark", "spark": pyspark.__version__},
             )
@@ -151,7 +149,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what the tasks wrote; the data set stays what it was."""
-        prefix = os.path.basename(self._job.prefix)
+        prefix = os.path.basename(self._job.output.prefix)
         for name in os.listdir(self._path):
             if name.startswith(prefix):
                 with suppress(OSError):  # the next writer sweeps what is left

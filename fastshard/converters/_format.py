@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,21 @@ import pyarrow.compute as pc
 
 from fastshard.converters._discover import SourceFile
 
-__all__ = ["READ_BYTES", "Contents", "Format", "Unit", "bounded", "decoded_bytes", "row_width", "rows_for"]
+__all__ = [
+    "READ_BYTES",
+    "Contents",
+    "Format",
+    "Piece",
+    "Unit",
+    "bounded",
+    "decoded_bytes",
+    "merged",
+    "row_width",
+    "rows_for",
+]
+
+FileT = TypeVar("FileT")
+PieceT = TypeVar("PieceT", bound="Piece[Any]")
 
 # What one batch read from a file aims at, and how many times that it may be before it is read in smaller ones.
 READ_BYTES = 16 << 20
@@ -58,6 +73,37 @@ class Contents:
         share = sum(self.shares[i] for i in chosen)
         width = sum(row_width(self.schema.field(i).type) for i in chosen)
         return (max(int(unit.bytes * share), (unit.rows or 0) * width) for unit in self.units)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Generic[FileT]):
+    """Some units of a file.
+
+    Attributes:
+        file: The file.
+        units: Places in its `Contents.units`, ascending.
+        rows: Rows of each of them; None where only reading tells.
+        first_rows: Place of the first row of each of them in the file.
+        number: Number of the file's first row in the whole source.
+    """
+
+    file: FileT
+    units: tuple[int, ...]
+    rows: tuple[int | None, ...]
+    first_rows: tuple[int, ...]
+    number: int
+
+
+def merged(pieces: Iterable[PieceT]) -> Iterator[PieceT]:
+    """Join consecutive pieces of one file, so that it is opened once."""
+    for _, group in groupby(pieces, key=lambda piece: id(piece.file)):
+        parts = list(group)
+        yield replace(
+            parts[0],
+            units=tuple(unit for part in parts for unit in part.units),
+            rows=tuple(rows for part in parts for rows in part.rows),
+            first_rows=tuple(row for part in parts for row in part.first_rows),
+        )
 
 
 class Format(Protocol):

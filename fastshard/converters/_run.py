@@ -14,7 +14,7 @@ from fastshard.converters._options import WriteOptions
 from fastshard.converters._shards import FinishedShard, ShardFinisher, ShardSeries
 from fastshard.converters._source import Task
 from fastshard.converters._workers import Stopped, map_in_order
-from fastshard.schema import Normaliser
+from fastshard.schema import Normaliser, read_schema, schema_message
 
 __all__ = ["Job", "run_tasks"]
 
@@ -37,15 +37,14 @@ class Job:
 
     @classmethod
     def of(cls, source: pa.Schema, target: pa.Schema | None, options: WriteOptions, prefix: str) -> Job:
-        """A job with schemas as messages: pickled, a pyarrow type forgets names and metadata of nested fields."""
+        """A job for these schemas."""
         return cls(
-            bytes(source.serialize()), None if target is None else bytes(target.serialize()), options, prefix
+            schema_message(source), None if target is None else schema_message(target), options, prefix
         )
 
     def normaliser(self) -> Normaliser:
         """What makes the batches fit."""
-        target = None if self.target is None else pa.ipc.read_schema(pa.py_buffer(self.target))
-        return Normaliser(pa.ipc.read_schema(pa.py_buffer(self.source)), target)
+        return Normaliser(read_schema(self.source), None if self.target is None else read_schema(self.target))
 
 
 def run_tasks(

@@ -5,6 +5,7 @@ Planned once against the source's schema, where wrong arguments are found; then 
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from fastshard.converters._part import Part
 from fastshard.converters._paths import first_line
 from fastshard.converters._tensors import TensorSpec, tensor_specs, to_tensors
 from fastshard.errors import InvalidError, SchemaError, SourceError
+from fastshard.schema import read_schema, schema_message
 
 __all__ = ["Selected", "Steps", "Transform", "chosen_columns", "plan_steps"]
 
@@ -66,6 +68,13 @@ class Steps:
     tensors: Mapping[str, TensorSpec]
     transform: Transform | None
     schema: pa.Schema | None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Types go as messages of schemas, since pickled ones forget names of nested fields.
+        rest = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        casts = schema_message(pa.schema(list(self.casts.items())))
+        schema = None if self.schema is None else schema_message(self.schema)
+        return _unpickled, ({**rest, "casts": casts, "schema": schema},)
 
     def with_schema(self, schema: pa.Schema) -> Steps:
         return replace(self, schema=schema)
@@ -216,6 +225,12 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema, part: Part) -> pa.RecordBa
                 f"{field.type}; give the type in the transform, as pa.array(values, type)"
             ) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _unpickled(state: dict[str, Any]) -> Steps:
+    casts = {field.name: field.type for field in read_schema(state["casts"])}
+    schema = None if state["schema"] is None else read_schema(state["schema"])
+    return Steps(**{**state, "casts": casts, "schema": schema})
 
 
 def plan_steps(

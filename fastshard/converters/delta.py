@@ -10,9 +10,8 @@ import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
 
@@ -25,7 +24,7 @@ import pyarrow.fs as pafs
 from fastshard.converters import parquet
 from fastshard.converters._delta_schema import DeltaField, Mapped, fields_of, find, to_table
 from fastshard.converters._discover import SourceFile, natural_key
-from fastshard.converters._format import Contents, bounded
+from fastshard.converters._format import Contents, Piece, bounded, merged
 from fastshard.converters._part import Part
 from fastshard.converters._paths import Place, first_line, locate, public_name
 from fastshard.delta import Delta
@@ -68,26 +67,22 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """Some row groups of a file.
+class _Piece(Piece[_File]):
+    """Some row groups of a file; rows that are deleted count.
 
     Attributes:
-        file: The file.
         columns: What the file calls each wanted column of the table; None where it has none.
-        units: Places of the row groups, ascending.
-        rows: Rows of each of them, deleted ones included.
-        first_rows: Place of the first row of each of them in the file.
-        live: Rows of them all that are still there.
-        number: Number of the file's first row in the whole table.
     """
 
-    file: _File
     columns: tuple[str | None, ...]
-    units: tuple[int, ...]
-    rows: tuple[int, ...]
-    first_rows: tuple[int, ...]
-    live: int
-    number: int
+
+    @property
+    def live(self) -> int:
+        """Rows that are still there."""
+        return sum(
+            self.file.live_before(first + (rows or 0)) - self.file.live_before(first)
+            for first, rows in zip(self.first_rows, self.rows, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +237,7 @@ class DeltaSource:
 
         def finish() -> None:
             rows = sum(piece.live for piece in pieces)
-            tasks.append(DeltaTask(tuple(_merged(pieces)), self._fields, self._mapped, rows, size))
+            tasks.append(DeltaTask(tuple(merged(pieces)), self._fields, self._mapped, rows, size))
 
         for piece, unit_bytes in self._pieces():
             if size and size + unit_bytes > shard_bytes * _FULL:
@@ -268,9 +263,9 @@ class DeltaSource:
             first = 0
             for unit, size in zip(range(len(contents.units)), sizes, strict=True):
                 rows = contents.units[unit].rows or 0
-                live = file.live_before(first + rows) - file.live_before(first)
-                if live:
-                    yield _Piece(file, columns, (unit,), (rows,), (first,), live, number), size
+                piece = _Piece(file, (unit,), (rows,), (first,), number, columns)
+                if piece.live:
+                    yield piece, size
                 first += rows
             number += file.live_before(total)
 
@@ -278,19 +273,6 @@ class DeltaSource:
         """What a file calls a column of the table; None if it has none, as for those that partition the table."""
         place = -1 if field.name in self._partitions else find(list(schema), field, self._mapped)
         return None if place < 0 else str(schema.names[place])
-
-
-def _merged(pieces: Sequence[_Piece]) -> Iterator[_Piece]:
-    """Join consecutive pieces of one file, so that it is opened once."""
-    for _, group in groupby(pieces, key=lambda piece: id(piece.file)):
-        parts = list(group)
-        yield replace(
-            parts[0],
-            units=tuple(unit for part in parts for unit in part.units),
-            rows=tuple(rows for part in parts for rows in part.rows),
-            first_rows=tuple(row for part in parts for row in part.first_rows),
-            live=sum(part.live for part in parts),
-        )
 
 
 def _read(piece: _Piece, fields: Sequence[DeltaField], mapped: Mapped) -> Iterator[Part]:

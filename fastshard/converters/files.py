@@ -15,9 +15,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,7 +25,7 @@ import pyarrow.compute as pc
 
 from fastshard.converters import arrow, parquet
 from fastshard.converters._discover import SourceFile, discover
-from fastshard.converters._format import Contents, bounded
+from fastshard.converters._format import Contents, Piece, bounded, merged
 from fastshard.converters._part import Part
 from fastshard.converters._paths import public_name, source_error
 from fastshard.converters._unify import conform, infer_partition_fields, unify_schemas
@@ -48,26 +47,16 @@ _FULL = 1.125
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """Some units of a file.
+class _Piece(Piece[SourceFile]):
+    """Some units of a file of some format.
 
     Attributes:
-        file: The file.
         format: A key of `_FORMATS`.
         columns: Those of the file that are wanted.
-        units: Places in its `Contents.units`, ascending.
-        rows: Rows of each of them; None where only reading tells.
-        first_rows: Place of the first row of each of them in the file.
-        number: Number of the file's first row in the whole source.
     """
 
-    file: SourceFile
     format: str
     columns: tuple[str, ...]
-    units: tuple[int, ...]
-    rows: tuple[int | None, ...]
-    first_rows: tuple[int, ...]
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +198,13 @@ class FilesSource:
         size = 0
         for piece, unit_bytes in self._pieces():
             if size and size + unit_bytes > shard_bytes * _FULL:
-                tasks.append(FilesTask(tuple(_merged(pieces)), self.schema, rows, size))
+                tasks.append(FilesTask(tuple(merged(pieces)), self.schema, rows, size))
                 pieces, rows, size = [], 0, 0
             pieces.append(piece)
             rows = None if rows is None or piece.rows[0] is None else rows + piece.rows[0]
             size += unit_bytes
         if pieces:
-            tasks.append(FilesTask(tuple(_merged(pieces)), self.schema, rows, size))
+            tasks.append(FilesTask(tuple(merged(pieces)), self.schema, rows, size))
         return tasks
 
     def _pieces(self) -> Iterator[tuple[_Piece, int]]:
@@ -231,7 +220,7 @@ class FilesSource:
             wanted = self._wanted_units(file, kind, contents)
             for i, (unit, size) in enumerate(zip(contents.units, contents.sizes(columns), strict=True)):
                 if i in wanted and unit.rows != 0:
-                    yield _Piece(file, kind, columns, (i,), (unit.rows,), (first_row,), number), size
+                    yield _Piece(file, (i,), (unit.rows,), (first_row,), number, kind, columns), size
                 first_row += unit.rows or 0
             number += counts[index] or 0
 
@@ -292,18 +281,6 @@ def _format_of(file: SourceFile) -> str:
         f"{file.name}: neither a Parquet nor an Arrow file (it begins with {magic!r}); "
         "name the files to convert with a glob, such as DIRECTORY/*.parquet"
     )
-
-
-def _merged(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-    """Join consecutive pieces of one file, so that it is opened once."""
-    for _, group in groupby(pieces, key=lambda piece: id(piece.file)):
-        parts = list(group)
-        yield replace(
-            parts[0],
-            units=tuple(unit for part in parts for unit in part.units),
-            rows=tuple(row for part in parts for row in part.rows),
-            first_rows=tuple(row for part in parts for row in part.first_rows),
-        )
 
 
 def _read_piece(piece: _Piece, schema: pa.Schema) -> Iterator[Part]:

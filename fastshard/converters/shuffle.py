@@ -32,6 +32,7 @@ from fastshard.converters._format import READ_BYTES
 from fastshard.converters._stepped import SteppedSource, SteppedTask
 from fastshard.converters._workers import Stopped, map_in_order
 from fastshard.errors import InvalidError
+from fastshard.schema import read_schema, schema_message
 
 __all__ = ["ShuffledSource", "check_seed", "shuffle_keys"]
 
@@ -228,7 +229,7 @@ class _Schema:
         self.schema = schema
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _read_schema, (self.schema.serialize().to_pybytes(),)
+        return _read_schema, (schema_message(self.schema),)
 
     @property
     def keyed(self) -> pa.Schema:
@@ -237,7 +238,7 @@ class _Schema:
 
 
 def _read_schema(message: bytes) -> _Schema:
-    return _Schema(pa.ipc.read_schema(pa.py_buffer(message)))
+    return _Schema(read_schema(message))
 
 
 def _run_path(prefix: str, number: int) -> str:

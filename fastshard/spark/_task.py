@@ -16,18 +16,18 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from fastshard._storage import copy_sequentially, remove_if_there, storage_errors
-from fastshard.converters._options import WriteOptions
 from fastshard.converters._part import Part
+from fastshard.converters._run import Job
 from fastshard.converters._shards import FinishedShard, ShardFinisher, ShardSeries, finish_shard
 from fastshard.converters._steps import Steps
 from fastshard.errors import StorageError
-from fastshard.schema import Normaliser
+from fastshard.schema import read_schema
 from fastshard.spark._types import convert_batch
 from fastshard.spark._wire import encode_entry
 
@@ -48,17 +48,13 @@ _REPORT = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class PartitionJob:
-    """What all partitions have in common. Picklable; schemas are messages, since pickled types forget field names.
+    """What all partitions have in common. Picklable; the frame's schema is a message, since pickled types forget names.
 
     Attributes:
         frame: What the frame's batches become before the steps.
         vectors: Which of its columns hold ML vectors.
-        casts: New types by column, as a schema.
-        steps: What else is done to each batch; its casts and schema are put in on the executor.
-        output: What the steps give.
-        target: What is stored, when appending; None: the normal form of `output`.
-        options: How shards are laid out.
-        prefix: Begins the path of every file that an attempt writes. A number follows.
+        steps: What is done to each batch.
+        output: What they give, and how it becomes shards.
         staged: Files are written to local disk first and copied to their final names.
         staging: Where; None: the system's folder for temporary files.
         marker: A file that is there as long as the write is wanted: attempts that Spark has not stopped yet when the
@@ -67,12 +63,8 @@ class PartitionJob:
 
     frame: bytes
     vectors: tuple[bool, ...]
-    casts: bytes
     steps: Steps
-    output: bytes
-    target: bytes | None
-    options: WriteOptions
-    prefix: str
+    output: Job
     staged: bool
     staging: str | None
     marker: str | None = None
@@ -91,10 +83,6 @@ def partition_function(job: PartitionJob) -> Callable[[Iterator[pa.RecordBatch]]
     return write_partition
 
 
-def read_schema(message: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(message))
-
-
 class PartitionWriter:
     """One attempt at one partition. Not thread-safe."""
 
@@ -103,17 +91,17 @@ class PartitionWriter:
         self._partition = partition
         self._attempt = attempt
         self._frame = read_schema(job.frame)
-        output = read_schema(job.output)
-        casts = {field.name: field.type for field in read_schema(job.casts)}
-        self._steps = replace(job.steps, casts=casts, schema=output)
-        self._normaliser = Normaliser(output, None if job.target is None else read_schema(job.target))
+        self._steps = job.steps
+        self._normaliser = job.output.normaliser()
         self._made: list[str] = []
         self._rows = 0  # that came in
         self._written = 0  # that went into shards
         self._count = 0  # shards reported
         self._folder = tempfile.mkdtemp(prefix="fastshard-", dir=job.staging) if job.staged else None
         self._finisher = ShardFinisher(self._finish)
-        self._series = ShardSeries(self._normaliser.schema, job.options, self._finisher, self._temporary)
+        self._series = ShardSeries(
+            self._normaliser.schema, job.output.options, self._finisher, self._temporary
+        )
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the whole partition, and yield the reports.
@@ -162,7 +150,7 @@ class PartitionWriter:
         self._check_wanted()
         if self._folder is not None:
             return os.path.join(self._folder, f"{number:06d}.arrow")
-        path = f"{self._job.prefix}{self._partition:06d}-{self._attempt}-{number:06d}.arrow"
+        path = f"{self._job.output.prefix}{self._partition:06d}-{self._attempt}-{number:06d}.arrow"
         self._made.append(path)
         return path
 
@@ -175,7 +163,7 @@ class PartitionWriter:
         number = int(os.path.basename(path).partition(".")[0])
         # The place cannot rename, so the file gets its final name now: a number that no other attempt has.
         digits = f"{self._partition:06d}{self._attempt:08d}{number:05d}"
-        final = f"{self._job.prefix}{digits}-{shard.entry.table.hash.hex()[:16]}.arrow"
+        final = f"{self._job.output.prefix}{digits}-{shard.entry.table.hash.hex()[:16]}.arrow"
         self._made.append(final)
         with storage_errors("copy the shard to its place", final):
             copy_sequentially(path, final)

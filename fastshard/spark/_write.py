@@ -24,14 +24,16 @@ from fastshard._commit import Transaction
 from fastshard._evaluate import empty_batch
 from fastshard.conversion import write_options
 from fastshard.converters._part import Part
+from fastshard.converters._run import Job
 from fastshard.converters._shards import FinishedShard
 from fastshard.converters._steps import Steps, Transform, plan_steps
 from fastshard.converters._write import DatasetWrite, WriteResult
 from fastshard.errors import InvalidError, SourceError
+from fastshard.schema import read_schema, schema_message
 from fastshard.spark._frames import check_frame
 from fastshard.spark._places import is_mount, resolve_place
 from fastshard.spark._probe import probe
-from fastshard.spark._task import REPORT_DDL, PartitionJob, partition_function, read_schema
+from fastshard.spark._task import REPORT_DDL, PartitionJob, partition_function
 from fastshard.spark._transform import batch_transform
 from fastshard.spark._types import FrameSchema, convert_batch, frame_schema
 from fastshard.spark._wire import decode_entry
@@ -140,16 +142,11 @@ def _job(
     staged: bool,
     staging: str | os.PathLike[str] | None,
 ) -> PartitionJob:
-    casts = pa.schema([pa.field(name, kind) for name, kind in steps.casts.items()])
     return PartitionJob(
-        frame=_message(frame.arrow),
+        frame=schema_message(frame.arrow),
         vectors=frame.vectors,
-        casts=_message(casts),
-        steps=replace(steps, casts={}, schema=None),
-        output=_message(output),
-        target=None if writing.target is None else _message(writing.target),
-        options=writing.options,
-        prefix=transaction.task_prefix,
+        steps=steps.with_schema(output),
+        output=Job.of(output, writing.target, writing.options, transaction.task_prefix),
         staged=staged,
         staging=None if staging is None else os.fspath(staging),
         # The block table in the making, which is in the directory unless that is a mount.
@@ -157,15 +154,11 @@ def _job(
     )
 
 
-def _message(schema: pa.Schema) -> bytes:
-    return bytes(schema.serialize())
-
-
 def _output(df: Any, frame: FrameSchema, steps: Steps) -> pa.Schema:
     """The schema of what the steps make; where there is a transform, of what it makes of the first rows."""
     if steps.schema is not None:
         return steps.schema
-    job = PeekJob(_message(frame.arrow), frame.vectors, steps)
+    job = PeekJob(schema_message(frame.arrow), frame.vectors, steps)
     rows = _collected(frame.spark_frame(df.limit(_PEEK_ROWS)).mapInArrow(job.function(), "schema binary"))
     if rows:
         return read_schema(bytes(rows[0]["schema"]))
@@ -180,8 +173,7 @@ class PeekJob:
     def __init__(self, frame: bytes, vectors: tuple[bool, ...], steps: Steps) -> None:
         self._frame = frame
         self._vectors = vectors
-        self._casts = _message(pa.schema([pa.field(name, kind) for name, kind in steps.casts.items()]))
-        self._steps = replace(steps, casts={})
+        self._steps = steps
 
     def function(self) -> Any:
         def peek(batches: Any) -> Any:
@@ -190,14 +182,12 @@ class PeekJob:
         return peek
 
     def schemas(self, batches: Any) -> Any:
-        casts = {field.name: field.type for field in read_schema(self._casts)}
-        steps = replace(self._steps, casts=casts)
         for batch in batches:
             converted = convert_batch(batch, read_schema(self._frame), self._vectors)
-            schema = steps.first_output(Part(converted, "the first rows", 0, 0))
+            schema = self._steps.first_output(Part(converted, "the first rows", 0, 0))
             if schema is not None:
                 yield pa.RecordBatch.from_pydict(
-                    {"schema": [_message(schema)]}, schema=pa.schema([("schema", pa.binary())])
+                    {"schema": [schema_message(schema)]}, schema=pa.schema([("schema", pa.binary())])
                 )
                 return
 
@@ -205,9 +195,10 @@ class PeekJob:
 def _run(df: Any, frame: FrameSchema, job: PartitionJob, path: str) -> list[FinishedShard]:
     """Run the job, and give its shards in the order of their rows."""
     rows = _collected(frame.spark_frame(df).mapInArrow(partition_function(job), REPORT_DDL))
-    folder = os.path.dirname(job.prefix)
+    folder = os.path.dirname(job.output.prefix)
     shards: dict[tuple[int, int], FinishedShard] = {}
     announced: dict[int, int] = {}
+    written: dict[int, int] = {}
     for row in rows:
         partition, number = row["partition"], row["shard"]
         if number < 0:
@@ -220,11 +211,12 @@ def _run(df: Any, frame: FrameSchema, job: PartitionJob, path: str) -> list[Fini
         if job.staged:
             entry = replace(entry, table=replace(entry.table, path=file))
         shards[partition, number] = FinishedShard(entry, os.path.join(folder, file))
-    for partition in sorted({key[0] for key in shards} | set(announced)):
-        written = sum(shard.entry.table.rows for key, shard in shards.items() if key[0] == partition)
-        if written != announced.get(partition):
+        written[partition] = written.get(partition, 0) + entry.table.rows
+    for partition in sorted(written.keys() | announced.keys()):
+        found = written.get(partition, 0)
+        if found != announced.get(partition):
             raise SourceError(
-                f"{path}: partition {partition} reported {announced.get(partition)} rows, its shards have {written}"
+                f"{path}: partition {partition} reported {announced.get(partition)} rows, its shards have {found}"
             )
     return [shards[key] for key in sorted(shards)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import pickle
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fastshard as fs
+from fastshard.converters._steps import plan_steps
 
 Convert = Callable[..., pa.Table]
 
@@ -514,3 +516,15 @@ def test_what_was_done_is_in_the_provenance(source: Path, tmp_path: Path) -> Non
     assert told["filter"] == "(id > 2)"
     assert told["cast"] == {"id": "int8"}
     assert told["shuffle_seed"] == 3
+
+
+def test_pickled_steps_keep_the_names_of_nested_fields() -> None:
+    nested = pa.struct([pa.field("a", pa.int8(), nullable=False, metadata={"unit": "m"})])
+    listed = pa.list_(pa.field("entry", pa.int16()))
+    steps = plan_steps(
+        pa.schema({"s": nested, "x": listed}), cast={"x": pa.list_(pa.field("entry", pa.int64()))}
+    )
+    again = pickle.loads(pickle.dumps(steps))
+    assert again == steps
+    assert again.schema.equals(steps.schema, check_metadata=True)
+    assert again.casts["x"].field(0).name == "entry"
