@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {item.path.name, item.path.parent.name} & UNSANITIZED:
             item.add_marker(pytest.mark.unsanitized)
+
+
+@pytest.fixture(scope="session")
+def memory_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in memory, where the system has such: property tests sync thousands of files."""
+    if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK):
+        with tempfile.TemporaryDirectory(prefix="fastshard-test-", dir="/dev/shm") as path:
+            yield Path(path)
+    else:
+        yield tmp_path_factory.mktemp("memory")
