@@ -49,12 +49,12 @@ def ended_well(done: subprocess.CompletedProcess[str]) -> bool:
     """Whether it did what it should.
 
     torch (2.13, gloo) now and then aborts a process that has come to its end, with data sets of fastshard or without.
-    What a test looks at was written before.
+    torchrun then ends the others by SIGTERM. What a test looks at is what they wrote: it fails if that is not all.
     """
     if done.returncode == 0:
         return True
     codes = set(re.findall(r"exitcode\s*: (-?\d+)", done.stdout))
-    return _ABORTED in done.stdout and "[rank" not in done.stdout and codes <= {"-6"}
+    return _ABORTED in done.stdout and "[rank" not in done.stdout and codes in (set(), {"-6"}, {"-6", "-15"})
 
 
 def torchrun(processes: int) -> list[str]:
