@@ -15,8 +15,10 @@ import fastshard as fs
 from fastshard import _commit
 from fastshard._commit import Transaction
 from fastshard.converters._options import WriteOptions
+from fastshard.converters._run import Job
 from fastshard.converters._steps import plan_steps
 from fastshard.converters._write import DatasetWrite
+from fastshard.schema import schema_message
 from fastshard.spark._places import is_mount, resolve_place
 from fastshard.spark._task import PartitionJob, PartitionWriter
 from fastshard.spark._wire import decode_entry
@@ -68,16 +70,11 @@ def write(path: Path, mode: Any, tmp_path: Path, *, commit: bool = True, attempt
         writing = DatasetWrite(
             transaction, TABLE.schema, options=WriteOptions(block_bytes=1024, shard_bytes=4096)
         )
-        message = bytes(TABLE.schema.serialize())
         job = PartitionJob(
-            frame=message,
+            frame=schema_message(TABLE.schema),
             vectors=(False, False),
-            casts=bytes(pa.schema([]).serialize()),
-            steps=plan_steps(TABLE.schema),
-            output=message,
-            target=None,
-            options=writing.options,
-            prefix=transaction.task_prefix,
+            steps=plan_steps(TABLE.schema).with_schema(TABLE.schema),
+            output=Job.of(TABLE.schema, None, writing.options, transaction.task_prefix),
             staged=True,
             staging=str(staging),
         )

@@ -16,11 +16,14 @@ import pytest
 
 import fastshard as fs
 from fastshard.converters._options import WriteOptions
+from fastshard.converters._run import Job
+from fastshard.schema import schema_message
 from fastshard.spark import _probe
 
 pytestmark = pytest.mark.spark
 
 ROWS = 1_000
+DEFAULTS = WriteOptions()
 
 
 def numbers(spark: Any, partitions: int = 4, rows: int = ROWS) -> Any:
@@ -194,10 +197,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_an_attempt_ends_when_the_driver_has_given_up(tmp_path: Path) -> None:
-    frame, job, transaction = prepared_job(tmp_path / "out")
+    options = WriteOptions(block_bytes=1024, shard_bytes=2048)
+    frame, job, transaction = prepared_job(tmp_path / "out", options)
     marker = tmp_path / "marker"
     marker.touch()
-    job = replace(job, marker=str(marker), options=WriteOptions(block_bytes=1024, shard_bytes=2048))
+    job = replace(job, marker=str(marker))
     with transaction:
         writer = attempt(job, 1)
         batches = iter(frame.to_batches(max_chunksize=100))
@@ -292,26 +296,20 @@ def test_two_attempts_at_a_partition_do_not_disturb_each_other(tmp_path: Path) -
         assert not names[0] & set(os.listdir(tmp_path / "out"))
 
 
-def prepared_job(path: Path) -> Any:
+def prepared_job(path: Path, options: WriteOptions = DEFAULTS) -> Any:
     from fastshard._commit import Transaction
     from fastshard.converters._steps import plan_steps
     from fastshard.spark._task import PartitionJob
 
     table = pa.table({"id": pa.array(range(ROWS), pa.int64())})
     transaction = Transaction(path, "error")
-    message = bytes(table.schema.serialize())
-    empty = bytes(pa.schema([]).serialize())
     job = PartitionJob(
-        message,
-        (False,),
-        empty,
-        plan_steps(table.schema),
-        message,
-        None,
-        WriteOptions(),
-        transaction.task_prefix,
-        False,
-        None,
+        frame=schema_message(table.schema),
+        vectors=(False,),
+        steps=plan_steps(table.schema).with_schema(table.schema),
+        output=Job.of(table.schema, None, options, transaction.task_prefix),
+        staged=False,
+        staging=None,
     )
     return table, job, transaction
 
