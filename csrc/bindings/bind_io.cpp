@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "bindings/engines.h"
 #include "bindings/register.h"
 #include "io/direct_file.h"
@@ -92,6 +93,7 @@ void register_io(py::module_& module) {
       "None where io_uring can be used, else why not.");
   module.def("file_system", &io::file_system_of, py::arg("path"),
              "Kind of file system: tmpfs, nfs, fuse, ...; other for local disks.");
+  module.def("memory_taken", &memory_taken, "Bytes of blocks and batches that are not freed yet; for tests.");
   py::class_<EngineHandle>(module, "ReadEngine")
       .def(py::init<const std::string&, uint32_t, uint32_t>(), py::arg("name"), py::kw_only(), py::arg("depth") = 8,
            py::arg("io_threads") = 2)

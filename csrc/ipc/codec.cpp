@@ -3,9 +3,9 @@
 #include <lz4frame.h>
 #include <zstd.h>
 
-#include <cstdlib>
 #include <new>
 
+#include "base/memory.h"
 #include "ipc/fault.h"
 
 namespace fastshard::ipc {
@@ -72,13 +72,9 @@ void decompress_zstd(ByteSpan frame, std::byte* out, size_t size) {
 
 }  // namespace
 
-void Storage::Free::operator()(std::byte* bytes) const noexcept { std::free(bytes); }
+void Storage::GiveBack::operator()(std::byte* bytes) const noexcept { give_memory(bytes, size); }
 
-Storage::Storage(size_t size, size_t alignment) : size_(size) {
-  const size_t rounded = (size + alignment - 1) / alignment * alignment;
-  bytes_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded)));
-  if (!bytes_) throw std::bad_alloc();
-}
+Storage::Storage(size_t size, size_t alignment) : bytes_(take_memory(size, alignment), GiveBack{size}), size_(size) {}
 
 int64_t uncompressed_length(ByteSpan compressed, Compression compression) {
   if (compressed.size() < 8) {

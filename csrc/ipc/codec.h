@@ -18,10 +18,11 @@ class Storage {
   [[nodiscard]] size_t size() const noexcept { return size_; }
 
  private:
-  struct Free {
+  struct GiveBack {
+    size_t size;
     void operator()(std::byte* bytes) const noexcept;
   };
-  std::unique_ptr<std::byte, Free> bytes_;
+  std::unique_ptr<std::byte, GiveBack> bytes_;
   size_t size_ = 0;
 };
 

@@ -1,21 +1,17 @@
 #include "pipeline/buffer.h"
 
 #include <bit>
-#include <cstdlib>
 #include <new>
+
+#include "base/memory.h"
 
 namespace fastshard::pipeline {
 namespace {
 
 constexpr size_t kAlignment = 64;
 
-std::byte* allocate(size_t bytes) {
-  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  if (rounded < bytes) throw std::bad_alloc();
-  auto* const data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded == 0 ? kAlignment : rounded));
-  if (data == nullptr) throw std::bad_alloc();
-  return data;
-}
+// Of a buffer's memory: its class, where it has one, or else what was asked for.
+size_t bytes_of(size_t size, unsigned size_class) { return size_class == 0 ? size : size_t{1} << size_class; }
 
 }  // namespace
 
@@ -26,7 +22,7 @@ void Buffer::reset() noexcept {
   } else if (const std::shared_ptr<BufferPool> pool = pool_.lock()) {
     pool->give_back(data_, class_);
   } else {
-    std::free(data_);
+    give_memory(data_, bytes_of(size_, class_));
   }
   data_ = nullptr;
 }
@@ -36,14 +32,14 @@ std::shared_ptr<BufferPool> BufferPool::make(size_t retain_bytes) {
 }
 
 BufferPool::~BufferPool() {
-  for (std::vector<std::byte*>& buffers : kept_) {
-    for (std::byte* data : buffers) std::free(data);
+  for (size_t size_class = 0; size_class < kept_.size(); ++size_class) {
+    for (std::byte* data : kept_[size_class]) give_memory(data, size_t{1} << size_class);
   }
 }
 
 Buffer BufferPool::lease(size_t bytes) {
   const auto size_class = std::max(kSmallest, static_cast<unsigned>(std::bit_width(bytes == 0 ? 0 : bytes - 1)));
-  if (size_class > kLargest) return {allocate(bytes), bytes, 0, {}};
+  if (size_class > kLargest) return {take_memory(bytes, kAlignment), bytes, 0, {}};
   {
     const std::lock_guard lock(mutex_);
     if (std::vector<std::byte*>& kept = kept_[size_class]; !kept.empty()) {
@@ -54,12 +50,12 @@ Buffer BufferPool::lease(size_t bytes) {
     }
     ++fresh_;
   }
-  return {allocate(size_t{1} << size_class), bytes, size_class, weak_from_this()};
+  return {take_memory(size_t{1} << size_class, kAlignment), bytes, size_class, weak_from_this()};
 }
 
 void BufferPool::give_back(std::byte* data, unsigned size_class) noexcept {
   const size_t bytes = size_t{1} << size_class;
-  if (size_class != 0 && generation_ == fork_generation()) {
+  if (generation_ == fork_generation()) {
     const std::lock_guard lock(mutex_);
     if (kept_bytes_ + bytes <= retain_bytes_) {
       try {
@@ -71,7 +67,7 @@ void BufferPool::give_back(std::byte* data, unsigned size_class) noexcept {
       }
     }
   }
-  std::free(data);
+  give_memory(data, bytes);
 }
 
 }  // namespace fastshard::pipeline
