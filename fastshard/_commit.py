@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -37,7 +38,7 @@ from fastshard.errors import CorruptError, InvalidError, NotFoundError
 if TYPE_CHECKING:
     from fastshard._tables import BlockTableWriter, ShardEntry, TableEntry
 
-__all__ = ["Mode", "Transaction", "Vacuumed", "task_prefix", "vacuum"]
+__all__ = ["Mode", "Transaction", "Vacuumed", "sweep_task_files", "task_prefix", "vacuum"]
 
 Mode: TypeAlias = Literal["error", "overwrite", "append"]
 
@@ -64,7 +65,8 @@ class Transaction:
         """Begin a write.
 
         Args:
-            path: The data set's directory; made, with its parents, where it does not exist.
+            path: The data set's directory; made, with its parents, where it does not exist. With `mounted` it may be
+                the URL of a folder in an object store.
             mode: `"error"` refuses a directory that holds anything, `"overwrite"` replaces a data set,
                 `"append"` adds to it; both begin one where there is none.
             beside: Files in the directory that become shards as they are; then others may lie there too.
@@ -82,11 +84,11 @@ class Transaction:
         """
         if mode not in ("error", "overwrite", "append"):
             raise InvalidError(f'mode={mode!r}: expected "error", "overwrite" or "append"')
-        self.path = local_path(path)
         self._mode = mode
         self._tables: BlockTableWriter | None = None
         self._columns: list[ColumnStats] = []
-        self._directory = (MountedDirectory if mounted else WriterDirectory)(self.path, identity)
+        self._directory = _directory(path, identity, mounted=mounted)
+        self.path = self._directory.path
         self._abort = weakref.finalize(self, self._directory.abort)
         try:
             with storage_errors("begin to write", self.path):
@@ -106,12 +108,12 @@ class Transaction:
         """Read the generation that stands, and note its files."""
         directory = self._directory
         try:
-            base = read_index(self.path)
-            directory.current = _own_files_of(self.path, base)
+            base = read_index(directory.index_folder)
+            directory.current = _own_files_of(directory.index_folder, base)
             directory.protected = directory.current | set(base.previous)
             return base
         except NotFoundError:
-            if not os.path.lexists(os.path.join(self.path, INDEX_NAME)):
+            if not os.path.lexists(os.path.join(directory.index_folder, INDEX_NAME)):
                 return None
             problem = "a table of its index is missing"
         except CorruptError as error:
@@ -153,6 +155,11 @@ class Transaction:
         with storage_errors("remove files of failed tasks", self.path):
             self._directory.sweep_tasks(frozenset(taken))
 
+    def names(self) -> frozenset[str]:
+        """Of all that lies in the directory now; raises `StorageError`."""
+        with storage_errors("list", self.path):
+            return frozenset(self._directory.names())
+
     def start(self, column_count: int) -> None:
         """Start the tables; when appending, with the shards that are there."""
         from fastshard._tables import BlockTableWriter, read_tables
@@ -164,7 +171,7 @@ class Transaction:
             self._columns = [ColumnStats(0, 0)] * column_count
             if self.base is not None and self.appending:
                 self._columns = [self.base.columns[field.name] for field in self.base.schema]
-                with read_tables(self.path, self.base) as (entries, batches):
+                with read_tables(self._directory.index_folder, self.base) as (entries, batches):
                     for entry, batch in zip(entries, batches, strict=True):
                         self._tables.add_batch(entry, batch)
 
@@ -309,11 +316,31 @@ class Transaction:
         self.abort()
 
 
+def _directory(path: str | os.PathLike[str], identity: str | None, *, mounted: bool) -> WriterDirectory:
+    """What a writer holds: a directory, a mounted one, or a folder of an object store."""
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+    if mounted and isinstance(text, str) and "://" in text and not text.startswith("file:"):
+        from fastshard._store import StoreDirectory
+
+        return StoreDirectory(text, identity)
+    return (MountedDirectory if mounted else WriterDirectory)(local_path(path), identity)
+
+
 def task_prefix(path: str, identity: str, *, mounted: bool) -> str:
     """What `Transaction.task_prefix` will be of a transaction that begins later under this identity."""
-    directory = (MountedDirectory if mounted else WriterDirectory)(path, identity)
+    directory = _directory(path, identity, mounted=mounted)
     try:
         return directory.task_prefix
+    finally:
+        directory.release()
+
+
+def sweep_task_files(path: str, identity: str, *, mounted: bool) -> None:
+    """Remove what other processes wrote under the `task_prefix` of a transaction that will not begin."""
+    directory = _directory(path, identity, mounted=mounted)
+    try:
+        with suppress(OSError):  # the next writer sweeps what is left
+            directory.sweep_tasks(())
     finally:
         directory.release()
 

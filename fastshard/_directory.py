@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from urllib.parse import unquote, urlsplit
 
 from fastshard._index import INDEX_NAME
@@ -24,7 +24,7 @@ from fastshard._storage import (
 )
 from fastshard.errors import CorruptError, InvalidError, UnsupportedError
 
-__all__ = ["WriterDirectory", "is_own_name", "local_path"]
+__all__ = ["MountedDirectory", "WriterDirectory", "is_own_name", "is_temporary", "local_path"]
 
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{12}-.+", re.DOTALL)
 _OWN = re.compile(r"(shard-[0-9]{5,}|index|blocks)-[0-9a-f]{16}\.arrow")
@@ -34,6 +34,11 @@ _OLD_ENOUGH = 24 * 3600.0
 def is_own_name(name: str) -> bool:
     """Whether only fastshard gives such a name to a shard or table. No other file is ever removed."""
     return _OWN.fullmatch(name) is not None
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a writer gives such a name to a file that does not count yet."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
@@ -100,6 +105,28 @@ class WriterDirectory:
             self._made_lock = False
             raise
 
+    @property
+    def index_folder(self) -> str:
+        """Where the index and the tables of the generation that stands can be read."""
+        return self.path
+
+    def names(self) -> list[str]:
+        """Of all that lies in the directory."""
+        return os.listdir(self.path)
+
+    def modified(self, name: str) -> float:
+        """When a file was last written, in seconds; long ago if it is not there."""
+        try:
+            return os.lstat(os.path.join(self.path, name)).st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    def delete(self, name: str) -> int | None:
+        """Remove a file; give its size, or None if it was not there."""
+        path = os.path.join(self.path, name)
+        size = os.lstat(path).st_size if os.path.lexists(path) else 0
+        return size if remove_if_there(path) else None
+
     def _make_directory(self) -> None:
         missing, parent = [], self.path
         while not os.path.isdir(parent):
@@ -126,7 +153,7 @@ class WriterDirectory:
     def sweep_tasks(self, taken: Collection[str]) -> None:
         """Remove files under `task_prefix`, but for those whose names are in `taken`."""
         prefix = os.path.basename(self.task_prefix)
-        self.remove([n for n in os.listdir(self.path) if n.startswith(prefix) and n not in taken])
+        self.remove([n for n in self.names() if n.startswith(prefix) and n not in taken])
 
     def publish(self, temporary: str, name: str) -> None:
         """Give a complete and synced file its final name."""
@@ -151,15 +178,13 @@ class WriterDirectory:
 
         Or, unless `beside`, anything but what a dead writer left.
         """
-        names = sorted(os.listdir(self.path))
+        names = sorted(self.names())
         if INDEX_NAME in names:
             raise InvalidError(
                 f'{self.path}: a data set is there already; choose mode="overwrite" (--overwrite) to replace it, '
                 'mode="append" (--append) to add to it, or another directory'
             )
-        others = [
-            n for n in names if n != DirectoryLock.NAME and not _TEMPORARY.fullmatch(n) and not is_own_name(n)
-        ]
+        others = [n for n in names if n != DirectoryLock.NAME and not is_temporary(n) and not is_own_name(n)]
         if others and not beside:
             raise InvalidError(
                 f"{self.path}: the directory is not empty (it holds {others[0]!r}); choose another one, "
@@ -177,7 +202,7 @@ class WriterDirectory:
 
     def own_files(self) -> frozenset[str]:
         """Every shard and table in the directory, by its name."""
-        return frozenset(name for name in os.listdir(self.path) if is_own_name(name))
+        return frozenset(name for name in self.names() if is_own_name(name))
 
     def sweep(self, keep: Collection[str]) -> tuple[int, int]:
         """Remove what dead writers left: temporary files, and shards and tables that are not in `keep`.
@@ -189,12 +214,12 @@ class WriterDirectory:
         now = time.time()
         own = os.path.basename(self.task_prefix)
         names = []
-        for name in os.listdir(self.path):
+        for name in self.names():
             if name.startswith(own):  # what others wrote for this writer before it began
                 continue
-            leftover = _TEMPORARY.fullmatch(name) or (is_own_name(name) and name not in keep)
+            leftover = is_temporary(name) or (is_own_name(name) and name not in keep)
             # Without a lock a living writer may be at work: then only old files are surely nobody's.
-            if leftover and (self._lock.exclusive or now - _modified(self.path, name) > _OLD_ENOUGH):
+            if leftover and (self._lock.exclusive or now - self.modified(name) > _OLD_ENOUGH):
                 names.append(name)
         return self.remove(names)
 
@@ -202,20 +227,23 @@ class WriterDirectory:
         """Remove files; those that are not fastshard's by their name stay. Returns as `sweep` does."""
         count = size = 0
         for name in names:
-            if not is_own_name(name) and not _TEMPORARY.fullmatch(name):
+            if not is_own_name(name) and not is_temporary(name):
                 continue
-            path = os.path.join(self.path, name)
-            with storage_errors("remove an old file", path):
-                length = os.lstat(path).st_size if os.path.lexists(path) else 0
-                if remove_if_there(path):
-                    count, size = count + 1, size + length
+            with storage_errors("remove an old file", os.path.join(self.path, name)):
+                length = self.delete(name)
+            if length is not None:
+                count, size = count + 1, size + length
         return count, size
 
     def discard(self, names: Collection[str]) -> None:
         """Remove files as `remove` does; what cannot be removed stays, a leftover for the next writer."""
         for name in names:
             if is_own_name(name):
-                _try_remove(os.path.join(self.path, name))
+                self._try_delete(name)
+
+    def _try_delete(self, name: str) -> None:
+        with suppress(OSError):  # what stays is a leftover like a dead writer's: the next writer tries again
+            self.delete(name)
 
     def release(self) -> None:
         """Free the lock and keep all files. A second call does nothing."""
@@ -233,9 +261,11 @@ class WriterDirectory:
                 close()
         if self._lock is not None:
             prefix = f".tmp-{self._id}-"
-            names = {n for n in os.listdir(self.path) if n.startswith(prefix)}
-            for name in names | (set(self._published) - self.protected):
-                _try_remove(os.path.join(self.path, name))
+            with suppress(OSError):
+                for name in {n for n in self.names() if n.startswith(prefix)}:
+                    self._try_delete(name)
+            for name in set(self._published) - self.protected:
+                self._try_delete(name)
             lock, self._lock = self._lock, None
             lock.release(remove=self._made_lock)
         for directory in self._made_directories:
@@ -251,16 +281,19 @@ class MountedDirectory(WriterDirectory):
 
     Files are made in a folder of this machine and copied to their names. Nothing is locked: that nobody else writes
     the data set is up to whoever calls. Nor is anything renamed: an index.json that is seen half written fails its
-    checksum.
+    checksum, and where it cannot be written whole the one that stood is put back.
     """
 
     def __init__(self, path: str, identity: str | None = None) -> None:
         super().__init__(path, identity)
         self._folder = tempfile.mkdtemp(prefix="fastshard-")
+        self._standing: bytes | None = None  # index.json when this writer began
 
     def open(self) -> None:
         self._make_directory()
         self._lock = NoLock()
+        with suppress(FileNotFoundError):
+            self._standing = Path(self.path, INDEX_NAME).read_bytes()
 
     def temporary(self, name: str) -> str:
         return os.path.join(self._folder, name)
@@ -270,8 +303,21 @@ class MountedDirectory(WriterDirectory):
         return os.path.join(self.path, f"shard-{int(self._id, 16):015d}")
 
     def replace(self, temporary: str, name: str) -> None:
-        copy_sequentially(temporary, os.path.join(self.path, name))
+        final = os.path.join(self.path, name)
+        try:
+            copy_sequentially(temporary, final)
+        except OSError:
+            if name == INDEX_NAME:
+                self._put_back(final)
+            raise
         os.unlink(temporary)
+
+    def _put_back(self, final: str) -> None:
+        with suppress(OSError):
+            if self._standing is None:
+                os.unlink(final)
+            else:
+                Path(final).write_bytes(self._standing)
 
     def sync(self) -> None:
         """Closing a file is what makes it durable."""
@@ -288,17 +334,3 @@ class MountedDirectory(WriterDirectory):
         super().abort()
         if os.getpid() == self._pid:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _modified(directory: str, name: str) -> float:
-    try:
-        return os.lstat(os.path.join(directory, name)).st_mtime
-    except FileNotFoundError:
-        return 0.0
-
-
-def _try_remove(path: str) -> None:
-    with suppress(
-        OSError
-    ):  # what cannot be removed is a leftover like a dead writer's: the next writer tries again
-        remove_if_there(path)

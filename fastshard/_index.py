@@ -33,6 +33,11 @@ _LARGEST_INDEX = 1 << 30
 _UNITS_MAX = 1 << 22
 _NO_CHECKSUM = "0" * 32  # what its digits count as
 _HASH = re.compile(r"[0-9a-f]{32}")
+_URL = re.compile(r"/([A-Za-z][A-Za-z0-9+.-]+):/(.*)", re.DOTALL)
+_PATH_SCHEMES = {
+    "file": "give the path that follows file://",
+    "dbfs": "dbfs:/Volumes/x is /Volumes/x, any other dbfs:/x is /dbfs/x",
+}
 _T = TypeVar("_T")
 _Bytes: TypeAlias = bytes  # `bytes` is a field below
 
@@ -182,6 +187,12 @@ def _not_found(directory: str) -> str:
             f"{directory}: this is a file, and a data set is a directory with {INDEX_NAME}; "
             'make one with "fastshard convert" or, for Arrow files, "fastshard index"'
         )
+    url = _URL.search(directory)  # the working directory goes before what is not absolute
+    if url is not None and not os.path.isdir(directory):
+        scheme, rest = url[1], url[2].partition("?")[0].rpartition("@")[2]
+        named = f"{scheme}:/{'' if scheme in _PATH_SCHEMES else '/'}{rest}"
+        advice = _PATH_SCHEMES.get(scheme, "fs.cached(url) brings one here and gives its path")
+        return f"{named}: data sets are opened by paths of this machine, not by URLs; {advice}"
     if not os.path.isdir(directory):
         return f"{directory}: there is no such directory"
     return (

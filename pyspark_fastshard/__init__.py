@@ -26,12 +26,12 @@ class DefaultSource(DataSource):  # type: ignore[misc]  # pyspark's types are no
         """The data set's columns in Spark's types."""
         from pyspark_fastshard._reading import dataset_schema
 
-        return dataset_schema(self._path())
+        return dataset_schema(self._local_path())
 
     def reader(self, schema: Any) -> Any:
         from pyspark_fastshard._reading import DatasetReader
 
-        return DatasetReader(self._path(), schema)
+        return DatasetReader(self._local_path(), schema)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from pyspark_fastshard._writing import DatasetWriter
@@ -45,4 +45,17 @@ class DefaultSource(DataSource):  # type: ignore[misc]  # pyspark's types are no
         path = self.options.get("path")
         if not path:
             raise InvalidError('format("fastshard") needs a path: .load(path) or .save(path)')
-        return resolve_place(path)
+        return resolve_place(path, stores=True)
+
+    def _local_path(self) -> str:
+        from fastshard._store import Store
+        from fastshard.errors import UnsupportedError
+        from fastshard.spark._places import is_store
+
+        path = self._path()
+        if is_store(path):
+            raise UnsupportedError(
+                f"{Store(path).name}: data sets are read where they are mounted or copied to, not from a store; "
+                "fs.cached(url) copies one to a machine"
+            )
+        return path

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from fastshard._commit import Mode, Transaction
+from fastshard._commit import Mode, Transaction, sweep_task_files
 from fastshard.conversion import write_options
 from fastshard.converters._options import WriteOptions
 from fastshard.converters._shards import FinishedShard
@@ -25,7 +25,7 @@ from fastshard.converters._write import DatasetWrite
 from fastshard.errors import InvalidError, SchemaError, SourceError, StorageError
 from fastshard.schema import read_schema, schema_message
 from fastshard.spark._frames import quoted
-from fastshard.spark._places import is_mount
+from fastshard.spark._places import is_mount, is_store
 from fastshard.spark._types import FrameSchema, frame_schema
 from fastshard.spark._wire import decode_entry
 
@@ -58,7 +58,8 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """
         self._path = path
         self._mode: Mode = "overwrite" if overwrite else "append"
-        self._mounted = is_mount(path)
+        self._store = path if is_store(path) else None
+        self._mounted = self._store is not None or is_mount(path)
         self._options = _checked_options(options)
         self._staging = options.get("staging")
         frame = frame_schema(schema.jsonValue())
@@ -74,7 +75,8 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
             settled, target = writing.options, writing.target
         self._identity = os.urandom(6).hex()
         self._job = self._planned(frame, settled, target)
-        os.makedirs(path, exist_ok=True)
+        if self._store is None:
+            os.makedirs(path, exist_ok=True)
 
     def _planned(self, frame: FrameSchema, options: WriteOptions, target: pa.Schema | None) -> PartitionJob:
         from fastshard._commit import task_prefix
@@ -89,6 +91,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
             output=Job.of(frame.arrow, target, options, prefix),
             staged=self._mounted,
             staging=self._staging,
+            store=self._store,
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
@@ -116,6 +119,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
         with Transaction(
             self._path, self._mode, mounted=self._mounted, identity=self._identity
         ) as transaction:
+            there = transaction.names()
             writing = DatasetWrite(
                 transaction,
                 read_schema(self._job.frame),
@@ -123,17 +127,17 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
                 provenance={"source": "spark", "spark": pyspark.__version__},
             )
             for message in sorted(_told(messages), key=lambda message: message.partition):
-                self._take(writing, message)
+                self._take(writing, message, there)
             transaction.sweep_tasks()
             writing.commit()
 
-    def _take(self, writing: DatasetWrite, message: _Written) -> None:
+    def _take(self, writing: DatasetWrite, message: _Written, there: frozenset[str]) -> None:
         written = 0
         for file, data in message.shards:
             entry = decode_entry(data)
             written += entry.table.rows
             place = os.path.join(self._path, file)
-            if not os.path.exists(place):
+            if file not in there:
                 raise StorageError(
                     f"{place}: an executor wrote this file, and the driver does not find it: save to a place that all "
                     "machines have; or another writer committed to the data set meanwhile"
@@ -149,13 +153,10 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what the tasks wrote; the data set stays what it was."""
-        prefix = os.path.basename(self._job.output.prefix)
-        for name in os.listdir(self._path):
-            if name.startswith(prefix):
-                with suppress(OSError):  # the next writer sweeps what is left
-                    os.unlink(os.path.join(self._path, name))
-        with suppress(OSError):  # it holds something else
-            os.rmdir(self._path)
+        sweep_task_files(self._path, self._identity, mounted=self._mounted)
+        if self._store is None:
+            with suppress(OSError):  # it holds something else
+                os.rmdir(self._path)
 
 
 def _told(messages: list[WriterCommitMessage | None]) -> list[_Written]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: spark-environment.sh VENV SPARK_VENV [oldest]
 # Makes the environment of the Spark tests on top of the development environment VENV: pyspark and the pandas that it
-# asks for lie in SPARK_VENV, all else is taken from VENV, this package included. With "oldest", the oldest pyspark, pandas,
+# asks for, and an object store to write to (moto), lie in SPARK_VENV, all else is taken from VENV, this package included. With "oldest", the oldest pyspark, pandas,
 # NumPy and pyarrow that are supported.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,4 +18,4 @@ if [ "${3:-}" = oldest ]; then
 else
     packages=('pyspark[connect]>=4.1' 'pandas>=2.2,<3')
 fi
-"$spark_venv/bin/python" -m pip -qq --disable-pip-version-check install "${packages[@]}"
+"$spark_venv/bin/python" -m pip -qq --disable-pip-version-check install "${packages[@]}" 'moto[s3]>=5' flask flask-cors

@@ -70,7 +70,11 @@ MappedFile::MappedFile(const std::string& path, const std::string& name, Access 
   const Descriptor descriptor(open_retrying(path));
   const size_t size = size_of(descriptor, name);
   if (size == 0) return;  // an empty mapping is not allowed; an empty span is what it would show
-  void* const at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor.get(), 0);
+  void* at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor.get(), 0);
+  // Mounted object stores (FUSE without the page cache) map files for one process only: the same, as nobody writes.
+  if (at == MAP_FAILED && errno == ENODEV) {
+    at = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
+  }
   if (at == MAP_FAILED) fail(name, "map the file", errno);
   bytes_ = {static_cast<const std::byte*>(at), size};
   ::madvise(at, size, access == Access::kSequential ? MADV_SEQUENTIAL : MADV_NORMAL);  // advice: failure is no error

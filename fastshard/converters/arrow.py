@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,13 +16,14 @@ import pyarrow.compute as pc
 
 from fastshard.converters._discover import SourceFile
 from fastshard.converters._format import READ_BYTES, Contents, Unit, row_width, rows_for
-from fastshard.converters._paths import first_line, source_error
+from fastshard.converters._paths import first_line, locate, source_error
 from fastshard.errors import CorruptError, Error, SourceError
 
 __all__ = ["FEATHER_V1_MAGIC", "FILE_MAGIC", "inspect", "prune", "read"]
 
 FILE_MAGIC = b"ARROW1"
 FEATHER_V1_MAGIC = b"FEA1"
+_COPY_BYTES = 4 << 20
 
 
 def inspect(file: SourceFile) -> Contents:
@@ -71,8 +77,7 @@ def read(
     """Read some record batches. See `Format.read`."""
     batch_number = -1
     try:
-        _check_digest(file)
-        with _open(file) as source:
+        with _whole(file) as whole, _open(whole) as source:
             for unit, batch in _batches(source, units, columns):
                 batch_number += 1
                 _validate(file, batch_number, batch)
@@ -117,13 +122,34 @@ def _only(fields: list[int]) -> Any:
     return pa.ipc.IpcReadOptions(included_fields=fields)
 
 
-def _check_digest(file: SourceFile) -> None:
-    """Hold a shard of a data set against its index: what is written anew would get a checksum that fits it."""
+@contextmanager
+def _whole(file: SourceFile) -> Iterator[SourceFile]:
+    """The file as it is read: a shard of a data set is on this machine, and held against its index.
+
+    What is written anew would get a checksum that fits whatever was read.
+    """
     if not file.digest:
-        return
+        yield file
+    elif file.place.local:
+        _check_digest(file, file.place.path)
+        yield file
+    else:
+        with tempfile.TemporaryDirectory(prefix="fastshard-") as folder:
+            path = os.path.join(folder, "shard.arrow")
+            with (
+                file.place.filesystem.open_input_stream(file.place.path) as incoming,
+                open(path, "wb") as out,
+            ):
+                while piece := incoming.read(_COPY_BYTES):
+                    out.write(piece)
+            _check_digest(file, path)
+            yield replace(file, place=locate(path))
+
+
+def _check_digest(file: SourceFile, path: str) -> None:
     from fastshard import _core
 
-    found = _core.xxh3_128_file(file.place.path).hex()
+    found = _core.xxh3_128_file(path).hex()
     if found != file.digest:
         raise CorruptError(
             f"{file.name}: its xxh3-128 is {found}, the index says {file.digest}; "
@@ -132,11 +158,15 @@ def _check_digest(file: SourceFile) -> None:
 
 
 def _open(file: SourceFile) -> pa.NativeFile:
-    """Mapped where it is on this machine, so that a record batch of any size is read bit by bit."""
-
+    """Mapped where it is on this machine and can be, so that a record batch of any size is read bit by bit."""
     place = file.place
     if place.local and file.size > 0:
-        return pa.memory_map(place.path)
+        try:
+            return pa.memory_map(place.path)
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
+            return pa.OSFile(place.path)
     return place.filesystem.open_input_file(place.path)
 
 

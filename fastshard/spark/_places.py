@@ -9,17 +9,19 @@ from urllib.parse import unquote
 from fastshard._directory import local_path
 from fastshard.errors import InvalidError
 
-__all__ = ["is_mount", "resolve_place"]
+__all__ = ["is_mount", "is_store", "resolve_place"]
 
 # Object stores that are mounted as if they were file systems: they take one pass of writes and nothing else.
 _MOUNTS = re.compile(r"/(Volumes|dbfs)(/|$)")
+_SPARK_S3 = re.compile(r"^s3[an]://", re.IGNORECASE)
 _WORKSPACE = re.compile(r"/Workspace(/|$)")
 
 
-def resolve_place(dest: str | os.PathLike[str]) -> str:
-    """The absolute path of a destination.
+def resolve_place(dest: str | os.PathLike[str], *, stores: bool = False) -> str:
+    """The absolute path of a destination; with `stores`, the URL of a folder in an object store stays one.
 
-    `dbfs:/x`, `file:///dbfs/x` and `/dbfs/x` are one place, as are `dbfs:/Volumes/...` and `/Volumes/...`.
+    `dbfs:/x`, `file:///dbfs/x` and `/dbfs/x` are one place, as are `dbfs:/Volumes/...` and `/Volumes/...`; `s3a://`
+    and `s3n://` are Spark's names of `s3://`.
 
     Raises:
         InvalidError: It is no path, or lies in a workspace folder.
@@ -33,6 +35,8 @@ def resolve_place(dest: str | os.PathLike[str]) -> str:
             text = path if _MOUNTS.match(path) or _WORKSPACE.match(path) else "/dbfs" + path
         elif colon and scheme.lower() == "file" and rest.startswith("/") and not rest.startswith("//"):
             text = unquote(rest)
+    if stores and isinstance(text, str) and is_store(text):
+        return _SPARK_S3.sub("s3://", text)
     path = local_path(text)
     if _WORKSPACE.match(path):
         raise InvalidError(
@@ -45,3 +49,8 @@ def resolve_place(dest: str | os.PathLike[str]) -> str:
 def is_mount(path: str) -> bool:
     """Whether a path lies on a mounted object store, by its name."""
     return _MOUNTS.match(path) is not None
+
+
+def is_store(path: str) -> bool:
+    """Whether it is the URL of a folder in an object store."""
+    return "://" in path and not path.lower().startswith(("file:", "dbfs:"))

@@ -12,7 +12,9 @@ from typing import Any
 
 import fastshard
 from fastshard._storage import remove_if_there, storage_errors
+from fastshard._store import Store
 from fastshard.errors import InvalidError, MissingDependencyError, StorageError
+from fastshard.spark._places import is_store
 
 __all__ = ["Probe", "probe"]
 
@@ -24,8 +26,13 @@ _INSTALL = (
 )
 _DESTINATIONS = (
     "choose a place that all machines have: a volume (/Volumes/CATALOG/SCHEMA/VOLUME/...), /dbfs/..., or a directory "
-    "that is mounted everywhere under the same path; a local directory works where Spark runs on this machine alone. "
-    "fs.convert(df, dest) collects the rows and writes here"
+    "that is mounted everywhere under the same path, or a folder of an object store (s3://, gs://, abfss://); a local "
+    "directory works where Spark runs on this machine alone. fs.convert(df, dest) collects the rows and writes here"
+)
+
+_ACCESS = (
+    "executors find their own credentials, as pyarrow.fs or fsspec do: the machine's role, or environment variables "
+    "(spark.executorEnv.NAME)"
 )
 
 
@@ -45,7 +52,7 @@ def probe(session: Any, directory: str, *, package: str = "fastshard") -> Probe:
 
     Args:
         session: The frame's SparkSession.
-        directory: Where shards are to go; it exists, and nothing is left in it.
+        directory: Where shards are to go, a path or the URL of a store; nothing is left in it.
         package: What the executors must have; another name in tests.
 
     Raises:
@@ -56,6 +63,8 @@ def probe(session: Any, directory: str, *, package: str = "fastshard") -> Probe:
     nonce = os.urandom(16).hex()
     question = os.path.join(directory, f".tmp-{nonce[:12]}-driver")
     answer = os.path.join(directory, f".tmp-{nonce[:12]}-executor")
+    if is_store(directory):
+        return _probe_store(session, Store(directory), directory, nonce, package)
     try:
         with storage_errors("write a file for the executors to find", question), open(question, "w") as file:
             file.write(nonce)
@@ -78,6 +87,66 @@ def probe(session: Any, directory: str, *, package: str = "fastshard") -> Probe:
         for path in (question, answer, answer + "-renamed"):
             with suppress(OSError):
                 remove_if_there(path)
+
+
+def _probe_store(session: Any, store: Store, url: str, nonce: str, package: str) -> Probe:
+    question, answer = f".tmp-{nonce[:12]}-driver", f".tmp-{nonce[:12]}-executor"
+    try:
+        store.write(question, nonce.encode())
+        frame = session.range(0, 1, 1, 1).mapInArrow(
+            _store_probe_function(package, url, question, answer), "report string"
+        )
+        found = json.loads(frame.collect()[0][0])
+        _check_package(found, package)
+        if "error" in found:
+            raise StorageError(
+                f"{store.name}: an executor ({found['host']}) failed there: {found['error']}; {_ACCESS}"
+            )
+        _check_directory(found, store.name, nonce)
+        if store.read(answer) != nonce[::-1].encode():
+            raise InvalidError(
+                f"{store.name}: what an executor ({found['host']}) wrote there did not arrive here; {_DESTINATIONS}"
+            )
+        return Probe(renames=False)
+    finally:
+        for name in (question, answer):
+            with suppress(OSError):
+                store.delete(name)
+
+
+def _store_probe_function(
+    package: str, url: str, question: str, answer: str
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The same for an object store, which fastshard reaches, if it is there."""
+
+    def probe_executor(batches: Iterator[Any]) -> Iterator[Any]:
+        import importlib
+        import json
+        import socket
+        import sys
+
+        import pyarrow
+
+        for _ in batches:
+            pass
+        found = {"host": socket.gethostname(), "python": sys.version.split()[0], "executable": sys.executable}
+        try:
+            found["version"] = importlib.import_module(package).__version__
+        except ImportError as error:
+            found["import_error"] = str(error)
+        try:
+            store = importlib.import_module(package + "._store").Store(url)
+            nonce = store.read(question)
+            if nonce is None:
+                found["read_error"] = "it is not there"
+            else:
+                found["nonce"] = nonce.decode()
+                store.write(answer, nonce[::-1])
+        except Exception as error:
+            found["error"] = str(error)
+        yield pyarrow.RecordBatch.from_pydict({"report": [json.dumps(found)]})
+
+    return probe_executor
 
 
 def _probe_function(package: str, question: str, answer: str) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from fastshard._storage import copy_sequentially, remove_if_there, storage_errors
+from fastshard._store import Store
 from fastshard.converters._part import Part
 from fastshard.converters._run import Job
 from fastshard.converters._shards import FinishedShard, ShardFinisher, ShardSeries, finish_shard
@@ -57,6 +58,7 @@ class PartitionJob:
         output: What they give, and how it becomes shards.
         staged: Files are written to local disk first and copied to their final names.
         staging: Where; None: the system's folder for temporary files.
+        store: The URL of the object store's folder that they are copied to; None: they go to a directory.
         marker: A file that is there as long as the write is wanted: attempts that Spark has not stopped yet when the
             driver gives up end by it, and remove what they wrote. None: there is none.
     """
@@ -67,6 +69,7 @@ class PartitionJob:
     output: Job
     staged: bool
     staging: str | None
+    store: str | None = None
     marker: str | None = None
 
 
@@ -166,7 +169,10 @@ class PartitionWriter:
         final = f"{self._job.output.prefix}{digits}-{shard.entry.table.hash.hex()[:16]}.arrow"
         self._made.append(final)
         with storage_errors("copy the shard to its place", final):
-            copy_sequentially(path, final)
+            if self._job.store is None:
+                copy_sequentially(path, final)
+            else:
+                Store(self._job.store).put(path, os.path.basename(final))
         with storage_errors("remove a staged shard", path):
             remove_if_there(path)
         return FinishedShard(shard.entry, final)
@@ -199,4 +205,7 @@ class PartitionWriter:
         if not keep:
             for path in self._made:
                 with suppress(OSError):  # the driver sweeps what is left
-                    remove_if_there(path)
+                    if self._job.store is None:
+                        remove_if_there(path)
+                    else:
+                        Store(self._job.store).delete(os.path.basename(path))

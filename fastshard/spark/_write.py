@@ -31,7 +31,7 @@ from fastshard.converters._write import DatasetWrite, WriteResult
 from fastshard.errors import InvalidError, SourceError
 from fastshard.schema import read_schema, schema_message
 from fastshard.spark._frames import check_frame
-from fastshard.spark._places import is_mount, resolve_place
+from fastshard.spark._places import is_mount, is_store, resolve_place
 from fastshard.spark._probe import probe
 from fastshard.spark._task import REPORT_DDL, PartitionJob, partition_function
 from fastshard.spark._transform import batch_transform
@@ -76,7 +76,9 @@ def write(
         df: A DataFrame of classic Spark, of Spark Connect or of databricks-connect.
         dest: The data set's directory, which the executors must see too: a volume (`/Volumes/...`, also as
             `dbfs:/Volumes/...`), `/dbfs/...` (also as `dbfs:/...`), a directory mounted on all machines, or any where
-            Spark runs on this machine alone. On volumes and `/dbfs` shards are written to local disk first and copied.
+            Spark runs on this machine alone; or the URL of a folder in an object store that pyarrow.fs or fsspec open
+            (`s3://`, `gs://`, `abfss://`, ...) with credentials that driver and executors find for themselves. For
+            volumes, `/dbfs` and stores shards are written to local disk first and copied.
         columns: Which columns to take, in this order; all by default.
         tensors: Columns of bytes or (nested) arrays that become tensors of a fixed shape:
             `{"image": ("uint8", (3, 224, 224))}`. Arrays that all have one length need no entry.
@@ -89,8 +91,8 @@ def write(
         metadata: JSON values to keep with the data set.
         block_bytes: Size that a block (the unit of reading) aims at; 1 MiB by default.
         shard_bytes: Size that a shard's file aims at; 256 MiB by default.
-        staging: A directory on the executors' own disks for shards on their way to a volume: two for each running
-            task. The system's folder for temporary files by default.
+        staging: A directory on the executors' own disks for shards on their way to a volume or store: two for each
+            running task. The system's folder for temporary files by default.
 
     Returns:
         What was committed; it serves as a path.
@@ -107,10 +109,12 @@ def write(
     options = write_options(compression, block_bytes, shard_bytes)
     frame = frame_schema(df.schema.jsonValue(), columns)
     steps = plan_steps(frame.arrow, tensors=tensors, cast=cast, transform=batch_transform(transform))
-    path = resolve_place(dest)
-    mount = is_mount(path)
-    with Transaction(path, mode, mounted=mount) as transaction:
-        found = probe(df.sparkSession, path)
+    place = resolve_place(dest, stores=True)
+    store = place if is_store(place) else None
+    mount = store is not None or is_mount(place)
+    with Transaction(place, mode, mounted=mount) as transaction:
+        path = transaction.path
+        found = probe(df.sparkSession, place)
         if not found.renames and not mount:
             raise InvalidError(
                 f"{path}: executors cannot rename files there; if it is a mounted object store, mount it under /Volumes"
@@ -119,7 +123,7 @@ def write(
         writing = DatasetWrite(
             transaction, output, options=options, metadata=metadata, provenance=_provenance(df, steps)
         )
-        job = _job(frame, steps, output, writing, transaction, mount, staging)
+        job = _job(frame, steps, output, writing, transaction, mount, store, staging)
         for shard in _run(df, frame, job, path):
             if mount:
                 writing.add_file(shard.entry)
@@ -140,6 +144,7 @@ def _job(
     writing: DatasetWrite,
     transaction: Transaction,
     staged: bool,
+    store: str | None,
     staging: str | os.PathLike[str] | None,
 ) -> PartitionJob:
     return PartitionJob(
@@ -149,6 +154,7 @@ def _job(
         output=Job.of(output, writing.target, writing.options, transaction.task_prefix),
         staged=staged,
         staging=None if staging is None else os.fspath(staging),
+        store=store,
         # The block table in the making, which is in the directory unless that is a mount.
         marker=None if staged else transaction.temporary("blocks.arrow"),
     )
