@@ -58,12 +58,13 @@ def check_undivided(what: str, *, of_loader: bool) -> None:
         )
 
 
-def placed(batches: Iterator[Any]) -> Generator[Any, None, None]:
-    """Hands on batches, on the device of the Accelerator if one was made in this process."""
+def placed(batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches, on the device of the Accelerator if one was made in this process."""
     state = _shared("PartialState")
-    if state is None or not is_here():
-        yield from batches
-        return
+    return batches if state is None or not is_here() else _on_its_device(batches, state)
+
+
+def _on_its_device(batches: Iterator[Any], state: Any) -> Iterator[Any]:
     from accelerate.utils import send_to_device
 
     device = state.device
@@ -72,7 +73,7 @@ def placed(batches: Iterator[Any]) -> Generator[Any, None, None]:
 
 
 def in_step(batches: Generator[Any, None, None], count: int, remainder: int) -> Generator[Any, None, None]:
-    """Hands on batches, and keeps Accelerate informed while they are used.
+    """The batches, of whose use Accelerate, if it is there, is kept informed.
 
     Args:
         batches: of one rank.
@@ -80,10 +81,12 @@ def in_step(batches: Generator[Any, None, None], count: int, remainder: int) -> 
         remainder: see `EpochPlan.remainder`.
     """
     gradients = _shared("GradientState")
-    if gradients is None:
-        yield from batches
-        return
-    progress = _Progress(remainder)
+    return batches if gradients is None else _counted(batches, gradients, count, _Progress(remainder))
+
+
+def _counted(
+    batches: Generator[Any, None, None], gradients: Any, count: int, progress: _Progress
+) -> Generator[Any, None, None]:
     gradients._add_dataloader(progress)
     try:
         with closing(batches):

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastshard import _core
 from fastshard._plan import PlannedBatch
-from fastshard.batch import Batch
+from fastshard.batch import Batch, array_to_torch
 from fastshard.errors import InvalidError
 from fastshard.forms import FormOptions
 from fastshard.reader import ReadOptions, Verify
@@ -129,29 +130,48 @@ class DataGather:
     def batch_numpy(self, planned: PlannedBatch, epoch: int) -> Batch:
         """A batch of NumPy arrays."""
         batch = self._data.gather(planned.places.view(np.int64))
-        return self._planned(batch, planned.positions.view(np.int64), planned.is_repeat, epoch)
+        batch.positions, batch.is_repeat = planned.positions.view(np.int64), planned.is_repeat
+        batch.epoch = epoch
+        return self._with_added(batch)
+
+    @property
+    def tensors(self) -> tuple[Any, tuple[bool, ...], bool] | None:
+        """How the native pipeline makes tensors; None where `Data.native` is None.
+
+        torch's function from a DLPack capsule to a tensor, which columns may be tensors, and whether the batches are
+        then as they are delivered.
+        """
+        native = self._data.native
+        if native is None:
+            return None
+        import torch
+
+        # The public function does more: it takes other objects than capsules, and costs as much again.
+        from_dlpack = getattr(torch._C, "_from_dlpack", None) or torch.utils.dlpack.from_dlpack
+        plan = native[0].plan
+        return from_dlpack, plan.as_tensors, plan.simple_batches and not self._add
 
     def finish(
-        self,
-        columns: Sequence[Any],
-        ids: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        is_repeat: npt.NDArray[np.bool_] | None,
-        epoch: int,
+        self, made: tuple[Any, _core.PlannedSamples, int, _core.SharedBatch | None], epoch: int
     ) -> Batch:
-        """The batch of NumPy arrays of what the native pipeline gathered; of samples that `Data.native` knows."""
+        """The batch of what the native pipeline gathered, of samples that `Data.native` knows.
+
+        Of tensors where the columns came as a dict (see `tensors`); else of arrays, and tensors among them.
+        """
+        columns, planned, repeats, shared = made
         native = self._data.native
         assert native is not None
-        return self._planned(native[0].plan.assemble(columns, ids=ids), positions, is_repeat, epoch)
+        plan = native[0].plan
+        marks = _is_repeat(len(planned), repeats) if repeats else None
+        if type(columns) is dict:
+            marks = None if marks is None else array_to_torch(marks)
+            return Batch._of_planned(columns, planned, marks, epoch, plan.by_name, shared, of_tensors=True)
+        finished = plan.columns_of(columns)
+        return self._with_added(
+            Batch._of_planned(finished, planned, marks, epoch, plan.by_name, shared, of_tensors=False)
+        )
 
-    def _planned(
-        self,
-        batch: Batch,
-        positions: npt.NDArray[np.int64],
-        is_repeat: npt.NDArray[np.bool_] | None,
-        epoch: int,
-    ) -> Batch:
-        batch.positions, batch.is_repeat, batch.epoch = positions, is_repeat, epoch
+    def _with_added(self, batch: Batch) -> Batch:
         for name, what in self._add.items():
             batch[name] = _added(batch, what)
         return batch
@@ -168,3 +188,8 @@ def _added(batch: Batch, what: str) -> npt.NDArray[Any]:
         np.ones(len(batch.ids), np.bool_) if batch.is_repeat is None else ~batch.is_repeat
     )
     return valid
+
+
+def _is_repeat(count: int, repeats: int) -> npt.NDArray[np.bool_]:
+    """Marks the last `repeats` of `count` samples."""
+    return np.arange(count) >= count - repeats

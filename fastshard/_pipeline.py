@@ -11,9 +11,6 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from fastshard import _core
 from fastshard._checking import Checking, Verify
 from fastshard._engine import Engine, EngineName, choose_engine
@@ -21,7 +18,7 @@ from fastshard._gather import DataGather
 from fastshard._gather_stream import GatherStream
 from fastshard._index import DatasetIndex
 from fastshard._plan import EpochPlan
-from fastshard.batch import Batch
+from fastshard.batch import Batch, register_collate
 from fastshard.errors import CorruptError, InvalidError, StorageError
 from fastshard.reader import ShardReader
 from fastshard.source import Data
@@ -69,7 +66,13 @@ class Pipeline:
         return reader.checking if self.engine.name == "mmap" else reader.checking_of_blocks()
 
     def stream(
-        self, plan: EpochPlan, first: int = 0, step: int = 1, shared: _core.SharedPool | None = None
+        self,
+        plan: EpochPlan,
+        first: int = 0,
+        step: int = 1,
+        shared: _core.SharedPool | None = None,
+        *,
+        arrays: bool = False,
     ) -> Stream:
         """Begins to make batches first, first + step, ... of the plan.
 
@@ -78,10 +81,11 @@ class Pipeline:
             first: Of them, at most `plan.num_batches`.
             step: At least 1.
             shared: Memory for batches that another process will read; None for memory of this process.
+            arrays: Of NumPy arrays, instead of tensors.
         """
         if self.data.native is None:
             return self._gathered_stream(plan, first, step)
-        return self._native_stream(plan, first, step, shared, *self.data.native)
+        return self._native_stream(plan, first, step, shared, arrays, *self.data.native)
 
     def made(
         self, plan: EpochPlan, first: int, step: int, shared: _core.SharedPool | None
@@ -100,6 +104,7 @@ class Pipeline:
         first: int,
         step: int,
         shared: _core.SharedPool | None,
+        arrays: bool,
         reader: ShardReader,
         selection: _core.Selection | None,
     ) -> _core.BatchStream:
@@ -121,6 +126,7 @@ class Pipeline:
             ),
             shared=shared,
             batch_bytes=plan.batch_size * self.data.row_bytes,
+            tensors=None if arrays else self.gather.tensors,
         )
 
     def _gathered_stream(self, plan: EpochPlan, first: int, step: int) -> GatherStream:
@@ -159,8 +165,7 @@ class Pipeline:
         """What a stream that `stream` made delivers; stops it at the end.
 
         Args:
-            stream, plan, first, step: See `stream`.
-            arrays: Of NumPy arrays, instead of tensors.
+            stream, plan, first, step, arrays: See `stream`.
             replace: Makes the batch of that number instead, where it could not be made for that reason.
 
         Raises:
@@ -170,6 +175,7 @@ class Pipeline:
         atexit.register(stream.stop)
         unregister = atexit.unregister
         timeout = -1.0 if self.read_timeout is None else self.read_timeout
+        register_collate()
         finish, gather, epoch = self.gather.finish, self.gather, plan.start.epoch
         dealt_anew = plan.num_batches - 1 if plan.deals_last_anew else -1
         try:
@@ -189,11 +195,8 @@ class Pipeline:
                     elif isinstance(made, Batch):
                         batch = made
                     else:
-                        columns, ids, positions, repeats, shared = made
-                        marks = _is_repeat(len(ids), repeats) if repeats else None
-                        batch = finish(columns, ids, positions, marks, epoch)
-                        batch._shared = shared
-                yield batch if arrays else batch.to_torch()
+                        batch = finish(made, epoch)
+                yield batch if arrays or batch._of_tensors else batch.to_torch()
                 index += step
         finally:
             stream.stop()
@@ -226,8 +229,3 @@ def two_windows(data: Data) -> int:
 def _largest_block(index: DatasetIndex) -> int:
     """Bytes of the largest block, as far as index.json says: the mean, where it has more than one."""
     return index.raw_bytes // max(1, index.blocks)
-
-
-def _is_repeat(count: int, repeats: int) -> npt.NDArray[np.bool_]:
-    """Marks the last `repeats` of `count` samples."""
-    return np.arange(count) >= count - repeats

@@ -26,6 +26,8 @@ class ColumnPlan:
         masks: Names of the columns that null_masks=True adds.
         lengths: Names of the columns that pad= adds.
         simple_samples: What the core makes of one row is a sample as it is.
+        as_tensors: For each column whether the core may make tensors of it, where it has no nulls.
+        simple_batches: What the core makes of columns without nulls, tensors among them, is a batch as it is.
     """
 
     def __init__(
@@ -62,6 +64,18 @@ class ColumnPlan:
                 if name in self._by_name:
                     raise InvalidError(f"{option} would add a column {name!r}, which is there already")
         self.simple_samples = not (options.fill_null or self._masked or any(map(_is_changed, self.forms)))
+        self.as_tensors = tuple(
+            form.kind in ("array", "ragged") and i not in self._masked and not _is_changed(form)
+            for i, form in enumerate(self.forms)
+        )
+        self.simple_batches = self.simple_samples and all(
+            form.kind in ("array", "text", "bytes", "object") for form in self.forms
+        )
+
+    @property
+    def by_name(self) -> Mapping[str, ColumnForm]:
+        """The forms by the names of their columns."""
+        return self._by_name
 
     def _nulls(self, form: ColumnForm) -> ColumnStats:
         stats = self._stats.get(form.name, _NO_NULLS)
@@ -89,12 +103,16 @@ class ColumnPlan:
             InvalidError: A cast would lose a number.
             CorruptError: The values of a column contradict each other.
         """
+        return Batch(self.columns_of(gathered), **attributes, forms=self._by_name)
+
+    def columns_of(self, gathered: Sequence[Any]) -> dict[str, Any]:
+        """The columns of that batch. Raises as `assemble` does."""
         columns = {
             delivery.form.name: delivery.batch(value)
             for delivery, value in zip(self._deliveries, gathered, strict=True)
         }
         columns.update(self._added_columns(gathered))
-        return Batch(columns, **attributes, forms=self._by_name)
+        return columns
 
     def samples(self, gathered: Sequence[Any], count: int) -> Iterator[dict[str, Any]]:
         """The same rows as samples: like batches, but with None for each null that a batch has no form for.

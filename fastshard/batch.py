@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from fastshard.forms import ColumnForm
 from fastshard.ragged import Ragged, is_tensor
 
 if TYPE_CHECKING:
-    from fastshard._core import SharedBatch
+    from fastshard._core import PlannedSamples, SharedBatch
 
 __all__ = ["Batch", "Ragged"]
 
-ATTRIBUTES = ("ids", "positions", "is_repeat", "source", "epoch")
+_OF_SAMPLES = ("ids", "positions", "is_repeat", "source")
+ATTRIBUTES = (*_OF_SAMPLES, "epoch")
+_LATER = object()
 
 
 class Batch(dict[str, Any]):
@@ -34,7 +37,18 @@ class Batch(dict[str, Any]):
         epoch: The epoch, or None.
     """
 
-    __slots__ = ("_forms", "_shared", "epoch", "ids", "is_repeat", "positions", "source")
+    # `ids` and `positions` of a batch of the native pipeline stay unset until somebody asks for them: see __getattr__.
+    __slots__ = (
+        "_forms",
+        "_of_tensors",
+        "_planned",
+        "_shared",
+        "epoch",
+        "ids",
+        "is_repeat",
+        "positions",
+        "source",
+    )
 
     ids: Any
     positions: Any
@@ -69,6 +83,50 @@ class Batch(dict[str, Any]):
         self._forms: Mapping[str, ColumnForm] = forms or {}
         # Memory that another process can map, and where the tensors lie, if they are (see `_handover`).
         self._shared: SharedBatch | None = columns._shared if isinstance(columns, Batch) else None
+        self._planned: PlannedSamples | None = None
+        self._of_tensors = False
+
+    @classmethod
+    def _of_planned(
+        cls,
+        columns: Mapping[str, Any],
+        planned: PlannedSamples,
+        is_repeat: Any,
+        epoch: int | None,
+        forms: Mapping[str, ColumnForm],
+        shared: SharedBatch | None,
+        *,
+        of_tensors: bool,
+    ) -> Batch:
+        """What the native pipeline delivered, at the least expense: a small batch takes as long as its objects.
+
+        Args:
+            columns: In their forms.
+            planned: From which `ids` and `positions` are made when they are asked for.
+            is_repeat, epoch, forms, shared: As the attributes.
+            of_tensors: Arrays are tensors everywhere, those of `ids` and `positions`, too.
+        """
+        batch = cls.__new__(cls)
+        batch.update(columns)
+        batch._planned = planned
+        batch._of_tensors = of_tensors
+        batch.is_repeat = is_repeat
+        batch.source = None
+        batch.epoch = epoch
+        batch._forms = forms
+        batch._shared = shared
+        return batch
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """`ids` and `positions` that were not made yet; called for attributes that are not there."""
+            if name not in ("ids", "positions"):
+                raise AttributeError(f"'Batch' object has no attribute {name!r}", name=name, obj=self)
+            array = getattr(self._planned, name)()
+            value = array_to_torch(array) if self._of_tensors else array
+            setattr(self, name, value)
+            return value
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {name: getattr(self, name) for name in ATTRIBUTES}
@@ -83,6 +141,8 @@ class Batch(dict[str, Any]):
     @property
     def num_samples(self) -> int:
         """How many samples it holds. (`len` of a batch is that of a dict: the number of columns.)"""
+        if self._planned is not None:
+            return len(self._planned)
         if self.ids is not None:
             return len(self.ids)
         for value in self.values():
@@ -93,11 +153,15 @@ class Batch(dict[str, Any]):
         """Arrays as tensors that share their memory; bfloat16 columns as torch.bfloat16. What is no array stays."""
         register_collate()
         columns = {name: _to_torch(value, self._forms.get(name)) for name, value in self.items()}
-        return self._with(columns, _attribute_to_torch)
+        batch = self._with(columns, _attribute_to_torch)
+        batch._of_tensors = True
+        return batch
 
     def to_numpy(self) -> Batch:
         """Tensors as arrays, on this machine's memory; bfloat16 becomes uint16 of its bits."""
-        return self._with({name: _to_numpy(value) for name, value in self.items()}, _to_numpy)
+        batch = self._with({name: _to_numpy(value) for name, value in self.items()}, _to_numpy)
+        batch._of_tensors = False
+        return batch
 
     def to(self, *args: Any, **kwargs: Any) -> Batch:
         """Every tensor moved or cast as `torch.Tensor.to` does; a dtype applies to floating-point columns alone.
@@ -145,14 +209,23 @@ class Batch(dict[str, Any]):
         return _zipped(columns, count)
 
     def _with(self, columns: Mapping[str, Any], convert: Any) -> Batch:
-        attributes = {name: getattr(self, name) for name in ATTRIBUTES}
-        if convert is not None:
-            attributes = {
-                name: value if name == "epoch" else convert(value) for name, value in attributes.items()
-            }
-        batch = Batch(columns, **attributes, forms=self._forms)
-        batch._shared = self._shared
+        """The same samples with other columns; `convert` makes the other form of each attribute that is there."""
+        batch = Batch(columns, epoch=self.epoch, forms=self._forms)
+        batch._shared, batch._planned, batch._of_tensors = self._shared, self._planned, self._of_tensors
+        for name in _OF_SAMPLES:
+            value = self._made(name)
+            if value is _LATER:
+                delattr(batch, name)
+            elif value is not None:
+                setattr(batch, name, value if convert is None else convert(value))
         return batch
+
+    def _made(self, name: str) -> Any:
+        """An attribute, or _LATER where nobody has asked for it yet."""
+        try:
+            return object.__getattribute__(self, name)
+        except AttributeError:
+            return _LATER
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {_describe(value)}" for name, value in self.items())
@@ -282,9 +355,13 @@ def _split_bfloat16(value: Any) -> Iterable[Any]:
 
 
 def register_collate() -> None:
-    """Teach torch's default collate two things: batches are finished, and decimals make a list."""
-    if "torch" not in sys.modules:
-        return
+    """Teach torch's default collate, if torch is there, two things: batches are finished, and decimals make a list."""
+    if "torch" in sys.modules:
+        _register_collate()
+
+
+@cache
+def _register_collate() -> None:
     from decimal import Decimal
 
     from torch.utils.data._utils.collate import default_collate_fn_map

@@ -202,10 +202,13 @@ class ShardLoader:
         progress = Progress(plan, topology)
         self._progress = progress
         self._bad.begin(plan)
-        yield from _accelerate.in_step(self._delivered(progress), plan.num_batches, plan.remainder)
+        batches = self._delivered(progress)
+        yield from _accelerate.in_step(batches, plan.num_batches, plan.remainder)
 
     def _delivered(self, progress: Progress) -> Generator[Any, None, None]:
         """Hands out batches and counts them: what was made ahead does not count."""
+        from torch.autograd import profiler
+
         batches: Batches = self._made(progress)
         if self._transforms:
             batches = self._transforms.ahead(batches, self._pipeline.threads, self._options.transform_backend)
@@ -213,11 +216,19 @@ class ShardLoader:
             batches = _pinned(batches)
         if self._options.device is not None:
             batches = _on_device(batches, self._options.device)
-        else:
-            batches = _accelerate.placed(batches)
+        delivered = batches if self._options.device is not None else _accelerate.placed(batches)
+        over = object()
         try:
-            with closing(_marked(batches)) as marked:
-                for batch in marked:
+            with closing(batches):
+                while True:
+                    # Under torch's profiler the wait is a range; one costs more than a small batch, so not otherwise.
+                    if getattr(profiler, "_is_profiler_enabled", False):
+                        with profiler.record_function("fastshard.wait"):
+                            batch = next(delivered, over)
+                    else:
+                        batch = next(delivered, over)
+                    if batch is over:
+                        break
                     progress.batches += 1
                     yield batch
             progress.finished = True
@@ -227,14 +238,15 @@ class ShardLoader:
     def _made(self, progress: Progress) -> Generator[Any, None, None]:
         """Batches of a stream: NumPy where a transform follows, else tensors."""
         plan, pipeline = progress.plan, self._pipeline
-        stream = pipeline.stream(plan)
+        arrays = bool(self._transforms)
+        stream = pipeline.stream(plan, arrays=arrays)
         self._streams.add(stream)
         self._totals.begin()
         try:
             yield from pipeline.batches(
                 stream,
                 plan,
-                arrays=bool(self._transforms),
+                arrays=arrays,
                 replace=self._replaced if pipeline.keep_going else None,
             )
         finally:
@@ -325,23 +337,6 @@ class ShardLoader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _marked(batches: Batches) -> Batches:
-    """Hands on batches; under torch's profiler the wait for each is a range "fastshard.wait"."""
-    from torch.autograd import profiler
-
-    over = object()
-    with closing(batches):
-        while True:
-            if getattr(profiler, "_is_profiler_enabled", False):  # a range costs more than a small batch
-                with profiler.record_function("fastshard.wait"):
-                    batch = next(batches, over)
-            else:
-                batch = next(batches, over)
-            if batch is over:
-                return
-            yield batch
 
 
 def _pinned(batches: Batches) -> Batches:

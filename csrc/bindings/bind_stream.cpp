@@ -1,8 +1,10 @@
 // The native pipeline: finished batches in the order of a plan.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <chrono>
 #include <cstdio>
+#include <optional>
 
 #include "base/error.h"
 #include "bindings/arrays.h"
@@ -11,6 +13,7 @@
 #include "bindings/order_objects.h"
 #include "bindings/register.h"
 #include "bindings/sampler.h"
+#include "bindings/tensors.h"
 #include "pipeline/batch_stream.h"
 
 namespace py = pybind11;
@@ -28,14 +31,30 @@ constexpr auto kSlice = std::chrono::milliseconds(50);  // between looks for Ctr
 // A stream and the forms in which Python wants its columns.
 struct PythonStream {
   PythonStream(std::shared_ptr<ShardSet> shards, pipeline::BatchPlan plan, std::shared_ptr<Projection> columns,
-               BatchStream::Options options, std::unique_ptr<pipeline::BlockStore> store)
+               std::optional<Tensors> as_tensors, BatchStream::Options options,
+               std::unique_ptr<pipeline::BlockStore> store)
       : set(std::move(shards)),
         projection(std::move(columns)),
+        tensors(std::move(as_tensors)),
         stream(set, std::move(plan), {projection->columns, projection->paddings}, options, std::move(store)) {}
   std::shared_ptr<ShardSet> set;
   std::shared_ptr<Projection> projection;
+  std::optional<Tensors> tensors;
   BatchStream stream;
 };
+
+// Which samples a batch holds. Most batches are never asked, so arrays are made for those that are.
+struct PlannedSamples {
+  pipeline::PlannedBatch planned;
+};
+
+// An array over integers below 2^63 that live as long as `owner`.
+template <typename T>
+py::object view_integers(const std::vector<T>& values, const py::object& owner) {
+  static_assert(sizeof(T) == sizeof(int64_t));
+  return py::array_t<int64_t>(static_cast<py::ssize_t>(values.size()), reinterpret_cast<const int64_t*>(values.data()),
+                              owner);
+}
 
 // How blocks are read: engine ("uring" or "threads"), depth, io_threads, direct, verify, budget, ahead, read_timeout.
 std::unique_ptr<pipeline::BlockStore> make_store(const std::shared_ptr<ShardSet>& set, const Projection& projection,
@@ -58,7 +77,8 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
                                           const order::Partition& partition, uint64_t first, uint64_t step,
                                           std::shared_ptr<order::Selection> selection, uint32_t threads,
                                           uint32_t prefetch, bool keep_going, bool patient, const py::object& reading,
-                                          std::shared_ptr<pipeline::SharedPool> shared, size_t batch_bytes) {
+                                          std::shared_ptr<pipeline::SharedPool> shared, size_t batch_bytes,
+                                          const py::object& tensors) {
   if (step == 0 || threads == 0 || prefetch == 0)
     throw Error(ErrorKind::kInvalid, "step, threads and prefetch are at least 1");
   if (selection && selection->size() < order->order.size()) {
@@ -68,19 +88,17 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
   pipeline::BatchPlan plan(pure, partition, first, step, std::move(selection));
   std::unique_ptr<pipeline::BlockStore> store =
       reading.is_none() ? nullptr : make_store(set, *projection, reading.cast<py::dict>());
+  std::optional<Tensors> as_tensors;
+  if (!tensors.is_none()) {
+    const auto parts = py::reinterpret_borrow<py::tuple>(tensors);
+    as_tensors = {parts[0], parts[1].cast<std::vector<bool>>(), parts[2].cast<bool>()};
+    if (as_tensors->columns.size() != projection->columns.size())
+      throw Error(ErrorKind::kInvalid, "tensors says of each column whether it is one");
+  }
   const py::gil_scoped_release release;
   const BatchStream::Options options{threads, prefetch, keep_going, patient, std::move(shared), batch_bytes};
-  return std::make_shared<PythonStream>(set, std::move(plan), projection, options, std::move(store));
-}
-
-// Integers below 2^63 as an int64 array that owns them.
-template <typename T>
-py::object adopt_integers(std::vector<T> values) {
-  static_assert(sizeof(T) == sizeof(int64_t));
-  auto* const held = new std::vector<T>(std::move(values));
-  const py::capsule owner(held, [](void* pointer) { delete static_cast<std::vector<T>*>(pointer); });
-  return py::array_t<int64_t>(static_cast<py::ssize_t>(held->size()), reinterpret_cast<const int64_t*>(held->data()),
-                              owner);
+  return std::make_shared<PythonStream>(set, std::move(plan), projection, std::move(as_tensors), options,
+                                        std::move(store));
 }
 
 [[noreturn]] void throw_late(PythonStream& self, double timeout) {
@@ -93,28 +111,48 @@ py::object adopt_integers(std::vector<T> values) {
                   " s (attempt 1); raise read_timeout= or look at the storage");
 }
 
-// (columns, ids, positions, repeats, shared), or None at the end. Waits with the GIL released and looks for signals.
-py::object next(PythonStream& self, double timeout) {
-  const auto deadline =
-      timeout < 0 ? pipeline::Deadline::max()
-                  : std::chrono::steady_clock::now() +
-                        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(timeout));
-  FinishedBatch batch;
-  NextStatus status = NextStatus::kTimedOut;
-  for (;;) {
-    {
-      const py::gil_scoped_release release;
-      status = self.stream.next(batch, std::min(deadline, std::chrono::steady_clock::now() + kSlice));
-    }
-    if (status != NextStatus::kTimedOut) break;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    if (std::chrono::steady_clock::now() >= deadline) throw_late(self, timeout);
+// What a batch holds as a dict, where it takes nothing more than that; else the columns as `whole_columns` makes them.
+py::object make_columns(const PythonStream& self, FinishedBatch& batch) {
+  const Tensors* const tensors = self.tensors ? &*self.tensors : nullptr;
+  py::list columns = whole_columns(*self.set, *self.projection, batch.planned.ids, std::move(batch.columns), tensors);
+  if (tensors == nullptr || !tensors->ready) return columns;
+  const size_t count = self.projection->names.size();
+  for (size_t i = 0; i < count; ++i) {
+    PyObject* const column = PyList_GET_ITEM(columns.ptr(), static_cast<py::ssize_t>(i));
+    if (PyTuple_Check(column) || PyArray_Check(column)) return columns;  // with nulls, or no tensor
   }
-  if (status == NextStatus::kEnd) return py::none();
-  std::shared_ptr<pipeline::SharedBatch> shared = std::move(batch.shared);
-  py::list columns = whole_columns(*self.set, *self.projection, batch.planned.ids, std::move(batch.columns));
-  return py::make_tuple(columns, adopt_integers(std::move(batch.planned.ids)),
-                        adopt_integers(std::move(batch.planned.positions)), batch.planned.repeats, std::move(shared));
+  py::dict dict;
+  for (size_t i = 0; i < count; ++i) {
+    PyObject* const column = PyList_GET_ITEM(columns.ptr(), static_cast<py::ssize_t>(i));
+    if (PyDict_SetItem(dict.ptr(), self.projection->names[i].ptr(), column) != 0) throw py::error_already_set();
+  }
+  return dict;
+}
+
+// (columns, samples, repeats, shared), or None at the end. Waits with the GIL released and looks for signals.
+py::object next(PythonStream& self, double timeout) {
+  FinishedBatch batch;
+  if (!self.stream.take_ready(batch)) {
+    const auto deadline =
+        timeout < 0 ? pipeline::Deadline::max()
+                    : std::chrono::steady_clock::now() +
+                          std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(timeout));
+    NextStatus status = NextStatus::kTimedOut;
+    for (;;) {
+      {
+        const py::gil_scoped_release release;
+        status = self.stream.next(batch, std::min(deadline, std::chrono::steady_clock::now() + kSlice));
+      }
+      if (status != NextStatus::kTimedOut) break;
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      if (std::chrono::steady_clock::now() >= deadline) throw_late(self, timeout);
+    }
+    if (status == NextStatus::kEnd) return py::none();
+  }
+  py::object columns = make_columns(self, batch);
+  const uint64_t repeats = batch.planned.repeats;
+  return py::make_tuple(std::move(columns), std::make_unique<PlannedSamples>(PlannedSamples{std::move(batch.planned)}),
+                        repeats, std::move(batch.shared));
 }
 
 py::dict stats(const PythonStream& self) {
@@ -142,11 +180,21 @@ py::dict stats(const PythonStream& self) {
 }  // namespace
 
 void register_stream(py::module_& module) {
+  py::class_<PlannedSamples>(module, "PlannedSamples")
+      .def("__len__", [](const PlannedSamples& self) { return self.planned.ids.size(); })
+      .def(
+          "ids", [](const py::object& self) { return view_integers(self.cast<PlannedSamples&>().planned.ids, self); },
+          "int64 [n].")
+      .def(
+          "positions",
+          [](const py::object& self) { return view_integers(self.cast<PlannedSamples&>().planned.positions, self); },
+          "int64 [n].");
   py::class_<PythonStream, std::shared_ptr<PythonStream>>(module, "BatchStream")
       .def(py::init(&make_stream), py::kw_only(), py::arg("set"), py::arg("projection"), py::arg("order"),
            py::arg("partition"), py::arg("first"), py::arg("step"), py::arg("selection"), py::arg("threads"),
            py::arg("prefetch"), py::arg("keep_going") = false, py::arg("patient") = true,
-           py::arg("reading") = py::none(), py::arg("shared") = py::none(), py::arg("batch_bytes") = 0)
+           py::arg("reading") = py::none(), py::arg("shared") = py::none(), py::arg("batch_bytes") = 0,
+           py::arg("tensors") = py::none())
       .def("next", &next, py::arg("timeout"))
       .def(
           "stop", [](PythonStream& self) { self.stream.stop(); }, py::call_guard<py::gil_scoped_release>())

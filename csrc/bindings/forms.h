@@ -14,6 +14,8 @@
 
 namespace fastshard::bindings {
 
+struct Tensors;
+
 enum class FormKind {
   kArray,    // ndarray [n, *shape]
   kText,     // list of str | None
@@ -65,8 +67,10 @@ class RowError : public Error {
 // of a column that `pipeline::pad` went over; kTensors: (values, offsets, shapes, valid | None,
 // element_valid | None); kStruct: (dict, valid | None); others a list. Masks are bool arrays, True where valid; that of
 // elements has their shape, and says nothing of rows that are null as a whole. Memory moves from the column into the
-// arrays. Throws RowError.
-[[nodiscard]] pybind11::object whole_column(pipeline::Column column, const Form& form);
+// arrays. With `tensors` the arrays of kArray and kRagged without nulls are tensors, where torch has the type. Throws
+// RowError.
+[[nodiscard]] pybind11::object whole_column(pipeline::Column column, const Form& form,
+                                            const Tensors* tensors = nullptr);
 
 // Row `row` of a column as a sample holds it: NumPy scalar, ndarray, str, bytes, dict, list, ..., None or NaN for null.
 // Throws Error.

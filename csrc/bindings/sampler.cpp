@@ -7,6 +7,7 @@
 #include "base/fault_guard.h"
 #include "bindings/numpy_api.h"
 #include "bindings/register.h"
+#include "bindings/tensors.h"
 
 namespace py = pybind11;
 
@@ -170,11 +171,12 @@ PyMethodDef sampler_definition = {"sample", call_sampler, METH_O, "One sample as
 }  // namespace
 
 py::list whole_columns(const ShardSet& set, const Projection& projection, std::span<const int64_t> ids,
-                       std::vector<Column> columns) {
+                       std::vector<Column> columns, const Tensors* tensors) {
   py::list out(columns.size());
   for (size_t i = 0; i < columns.size(); ++i) {
     try {
-      out[i] = whole_column(std::move(columns[i]), projection.forms[i]);
+      const bool may_be_tensor = tensors != nullptr && tensors->columns[i];
+      out[i] = whole_column(std::move(columns[i]), projection.forms[i], may_be_tensor ? tensors : nullptr);
     } catch (const RowError& error) {
       throw_located(set, ids[static_cast<size_t>(error.row())], error);
     }

@@ -25,9 +25,10 @@ struct Projection {
 [[nodiscard]] pipeline::Verify parse_verify(const std::string& name);
 
 // The columns of samples `ids` as Python gets them: what `whole_column` makes of each. Throws Error that names the
-// sample and its shard.
+// sample and its shard. With `tensors`, of the columns that it names.
 [[nodiscard]] pybind11::list whole_columns(const pipeline::ShardSet& set, const Projection& projection,
-                                           std::span<const int64_t> ids, std::vector<pipeline::Column> columns);
+                                           std::span<const int64_t> ids, std::vector<pipeline::Column> columns,
+                                           const Tensors* tensors = nullptr);
 
 // A callable: int -> dict. Negative ids count from the end; others that are not there raise OutOfRangeError.
 [[nodiscard]] pybind11::object make_sampler(std::shared_ptr<pipeline::ShardSet> set,

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "bindings/forms.h"
 #include "bindings/python_values.h"
+#include "bindings/tensors.h"
 
 namespace py = pybind11;
 
@@ -11,32 +12,7 @@ namespace fastshard::bindings {
 namespace {
 
 using ipc::Layout;
-using pipeline::Buffer;
 using pipeline::Column;
-
-// An array that owns `buffer`; its memory goes back to the pool when the last view of it is gone.
-py::object adopt(Buffer buffer, int type_number, std::vector<npy_intp> shape) {
-  void* const data = buffer.data();
-  auto* const held = new Buffer(std::move(buffer));
-  PyObject* const capsule = PyCapsule_New(
-      held, nullptr, [](PyObject* self) { delete static_cast<Buffer*>(PyCapsule_GetPointer(self, nullptr)); });
-  if (capsule == nullptr) {
-    delete held;
-    throw py::error_already_set();
-  }
-  PyObject* const array = PyArray_New(&PyArray_Type, static_cast<int>(shape.size()), shape.data(), type_number, nullptr,
-                                      data, 0, NPY_ARRAY_CARRAY, nullptr);
-  if (array == nullptr) {
-    Py_DECREF(capsule);
-    throw py::error_already_set();
-  }
-  // Takes the capsule, also where it fails.
-  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), capsule) != 0) {
-    Py_DECREF(array);
-    throw py::error_already_set();
-  }
-  return py::reinterpret_steal<py::object>(array);
-}
 
 py::object filled_array(int type_number, std::vector<npy_intp> shape, int byte) {
   PyObject* const array = PyArray_SimpleNew(static_cast<int>(shape.size()), shape.data(), type_number);
@@ -46,14 +22,9 @@ py::object filled_array(int type_number, std::vector<npy_intp> shape, int byte) 
   return py::reinterpret_steal<py::object>(array);
 }
 
-py::object values_array(Buffer buffer, int type_number, std::vector<npy_intp> shape) {
-  if (buffer.empty()) return filled_array(type_number, std::move(shape), 0);
-  return adopt(std::move(buffer), type_number, std::move(shape));
-}
-
 py::object mask_of(Column& column, std::vector<npy_intp> shape) {
   if (!column.has_nulls) return py::none();
-  return adopt(std::move(column.valid), NPY_BOOL, std::move(shape));
+  return owning_array(std::move(column.valid), NPY_BOOL, std::move(shape));
 }
 
 // The columns between the rows and the innermost values, those included, from the outside in.
@@ -93,7 +64,14 @@ void check_list_lengths(const Column& column, int64_t length) {
   }
 }
 
-py::object whole_array(Column column, const Form& form) {
+// Arrays as tensors, if they are asked for.
+py::object make_array(const Tensors* tensors, pipeline::Buffer buffer, int type_number,
+                      const std::vector<npy_intp>& shape) {
+  if (tensors == nullptr) return owning_array(std::move(buffer), type_number, shape);
+  return tensor_or_array(*tensors, std::move(buffer), type_number, shape);
+}
+
+py::object whole_array(Column column, const Form& form, const Tensors* tensors) {
   if (is_list(*column.field)) check_list_lengths(column, form.list_length);
   std::vector<npy_intp> shape{static_cast<npy_intp>(column.length)};
   shape.insert(shape.end(), form.shape.begin(), form.shape.end());
@@ -101,29 +79,32 @@ py::object whole_array(Column column, const Form& form) {
   Column& values = levels.empty() ? column : *levels.back();
   py::object valid = mask_of(column, {shape[0]});
   py::object element_valid = element_mask(levels, shape);
-  py::object array = values_array(std::move(values.data), form.type_number, shape);
-  if (valid.is_none() && element_valid.is_none()) return array;
+  if (valid.is_none() && element_valid.is_none())
+    return make_array(tensors, std::move(values.data), form.type_number, shape);
+  py::object array = owning_array(std::move(values.data), form.type_number, shape);
   return py::make_tuple(std::move(array), std::move(valid), std::move(element_valid));
 }
 
 py::object offsets_array(Column& column) {
-  return adopt(std::move(column.offsets), NPY_INT64, {static_cast<npy_intp>(column.length + 1)});
+  return owning_array(std::move(column.offsets), NPY_INT64, {static_cast<npy_intp>(column.length + 1)});
 }
 
-py::object whole_ragged(Column column, const Form& form) {
+py::object whole_ragged(Column column, const Form& form, const Tensors* tensors) {
   Column& child = column.children[0];
   const auto count = static_cast<npy_intp>(child.length);
-  py::object values = values_array(std::move(child.data), form.type_number, {count});
+  if (child.has_nulls || column.has_nulls) tensors = nullptr;
+  py::object values = make_array(tensors, std::move(child.data), form.type_number, {count});
+  py::object offsets = make_array(tensors, std::move(column.offsets), NPY_INT64, {column.length + 1});
   py::object element_valid = mask_of(child, {count});
   py::object valid = mask_of(column, {static_cast<npy_intp>(column.length)});
-  return py::make_tuple(std::move(values), offsets_array(column), std::move(valid), std::move(element_valid));
+  return py::make_tuple(std::move(values), std::move(offsets), std::move(valid), std::move(element_valid));
 }
 
 py::object whole_padded(Column column, const Form& form) {
   Column& child = column.children[0];
   const std::vector<npy_intp> shape{static_cast<npy_intp>(column.length), static_cast<npy_intp>(form.padding.length)};
-  py::object values = values_array(std::move(child.data), form.type_number, shape);
-  py::object lengths = adopt(std::move(column.lengths), NPY_INT64, {shape[0]});
+  py::object values = owning_array(std::move(child.data), form.type_number, shape);
+  py::object lengths = owning_array(std::move(column.lengths), NPY_INT64, {shape[0]});
   py::object element_valid = mask_of(child, shape);
   py::object valid = mask_of(column, {shape[0]});
   return py::make_tuple(std::move(values), std::move(lengths), std::move(valid), std::move(element_valid));
@@ -137,7 +118,7 @@ py::object whole_views(Column column) {
   py::object list = py::reinterpret_steal<py::object>(PyList_New(static_cast<py::ssize_t>(column.length)));
   if (!list) throw py::error_already_set();
   auto* const first = reinterpret_cast<char*>(column.data.data());
-  const py::object whole = values_array(std::move(column.data), NPY_UINT8, {static_cast<npy_intp>(total)});
+  const py::object whole = owning_array(std::move(column.data), NPY_UINT8, {static_cast<npy_intp>(total)});
   for (int64_t row = 0; row < column.length; ++row) {
     PyObject* item = Py_None;
     if (column.is_valid(row)) {
@@ -177,8 +158,8 @@ py::object whole_tensors(Column column, const Form& form) {
       out[row] = static_cast<std::byte>(whole ? 1 : 0);
     }
   }
-  py::object array = values_array(std::move(values.data), form.type_number, {count});
-  py::object sizes = values_array(std::move(shapes.children[0].data), NPY_INT32,
+  py::object array = owning_array(std::move(values.data), form.type_number, {count});
+  py::object sizes = owning_array(std::move(shapes.children[0].data), NPY_INT32,
                                   {rows, static_cast<npy_intp>(shapes.field->list_size)});
   py::object element_valid = mask_of(values, {count});
   return py::make_tuple(std::move(array), offsets_array(data), std::move(sizes), std::move(valid),
@@ -212,10 +193,10 @@ py::object whole_list(const Column& column) {
 
 }  // namespace
 
-py::object whole_column(Column column, const Form& form) {
+py::object whole_column(Column column, const Form& form, const Tensors* tensors) {
   switch (form.kind) {
-    case FormKind::kArray: return whole_array(std::move(column), form);
-    case FormKind::kRagged: return whole_ragged(std::move(column), form);
+    case FormKind::kArray: return whole_array(std::move(column), form, tensors);
+    case FormKind::kRagged: return whole_ragged(std::move(column), form, tensors);
     case FormKind::kPadded: return whole_padded(std::move(column), form);
     case FormKind::kViews: return whole_views(std::move(column));
     case FormKind::kTensors: return whole_tensors(std::move(column), form);

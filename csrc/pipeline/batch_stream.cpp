@@ -49,6 +49,7 @@ struct BatchStream::State {
   [[nodiscard]] bool claim(uint64_t& index);
   // Fills a slot that the caller claimed: with the batch, or with the error that it met.
   void make_into(Slot& slot, uint64_t index, order::PermutationCache& cache);
+  [[nodiscard]] bool hand_out(Slot& slot, FinishedBatch& out);
   void stop() noexcept;
 
   const std::shared_ptr<ShardSet> set;
@@ -147,16 +148,35 @@ NextStatus BatchStream::next(FinishedBatch& out, Deadline deadline) {
     state.taken.notify_all();
     std::rethrow_exception(state.failure);
   }
-  out = std::move(slot.batch);
-  slot.batch = FinishedBatch();
-  ++state.delivered;
-  ++state.stats.batches;
-  state.stats.samples += static_cast<int64_t>(out.planned.ids.size());
-  // Threads are woken when half of the ring is free, not for each slot: a wake-up costs as much as a small batch.
-  const bool wake = 2 * (state.delivered + state.slots.size() - state.claimed) >= state.slots.size();
+  const bool wake = state.hand_out(slot, out);
   lock.unlock();
   if (wake) state.taken.notify_all();
   return NextStatus::kBatch;
+}
+
+bool BatchStream::take_ready(FinishedBatch& out) {
+  if (forked()) return false;
+  State& state = *state_;
+  std::unique_lock lock(state.mutex);
+  if (state.stopped || state.failure || state.delivered == state.size) return false;
+  State::Slot& slot = state.slots[state.delivered % state.slots.size()];
+  if (!slot.ready || slot.error) return false;
+  slot.ready = false;
+  const bool wake = state.hand_out(slot, out);
+  lock.unlock();
+  if (wake) state.taken.notify_all();
+  return true;
+}
+
+// Under the mutex. Says whether threads that wait for a free slot are to be woken: when half of the ring is free, not
+// for each slot, since a wake-up costs as much as a small batch.
+bool BatchStream::State::hand_out(Slot& slot, FinishedBatch& out) {
+  out = std::move(slot.batch);
+  slot.batch = FinishedBatch();
+  ++delivered;
+  ++stats.batches;
+  stats.samples += static_cast<int64_t>(out.planned.ids.size());
+  return 2 * (delivered + slots.size() - claimed) >= slots.size();
 }
 
 std::string BatchStream::awaited() const {

@@ -79,6 +79,9 @@ class BatchStream {
 
   // Waits for the next batch until `deadline`. One consumer at a time.
   [[nodiscard]] NextStatus next(FinishedBatch& out, Deadline deadline);
+  // The next batch if it is finished: false where `next` would wait, make it, throw or say kEnd. Never waits for more
+  // than the lock.
+  [[nodiscard]] bool take_ready(FinishedBatch& out);
   void stop() noexcept;
   // What the batch that is waited for reads, for a message: shard, block and bytes.
   [[nodiscard]] std::string awaited() const;

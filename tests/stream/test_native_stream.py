@@ -71,7 +71,7 @@ def test_threads_change_nothing(reader: ShardReader, engine: str, verify: str, m
     stream = make_stream(reader, engine, threads=4, memory=memory, verify=verify)
     seen: list[int] = []
     while (made := stream.next(30.0)) is not None:
-        columns, ids = made[0], made[1]
+        columns, ids = made[0], made[1].ids()
         assert plain(columns) == plain(reader.core.take(ids.copy(), reader.plan.native))
         seen += ids.tolist()
     stream.stop()
