@@ -27,7 +27,7 @@ else ifneq ($(wildcard $(BIN)/python),)
   endif
 endif
 
-.PHONY: demo test test-all test-spark test-connect test-spark-oldest test-ray build lint format asan tsan fuzz wheel clean help
+.PHONY: demo test test-all test-most soak test-spark test-connect test-spark-oldest test-ray build lint format asan tsan fuzz wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## say what there is
@@ -39,23 +39,31 @@ demo: $(STAMPS)/demo  ## real data from Parquet to a trained network
 test: $(STAMPS)/dev  ## the test suite without its slow tests
 	$(BIN)/python -m pytest -m "not slow and not spark and not ray" $(ARGS)
 
-test-all: $(STAMPS)/dev  ## all tests
-	$(BIN)/python -m pytest -m "not spark and not ray" $(ARGS)
-	$(MAKE) --no-print-directory test-spark test-connect test-spark-oldest SPARK_MARKS=spark
-	$(MAKE) --no-print-directory test-ray
+# All of them run, whatever becomes of the others, and the end says which failed. Slow tests of Spark are part of it.
+LANES := test-most asan tsan fuzz test-spark test-connect test-spark-oldest test-ray
+test-all: $(STAMPS)/dev  ## all tests there are: slow ones, sanitizers, Spark, Ray, oldest versions (an hour or two)
+	MAKE='$(MAKE)' SPARK_MARKS=spark scripts/lanes.sh $(LANES)
 
+test-most: $(STAMPS)/dev  ## the test suite with its slow tests
+	$(BIN)/python -m pytest -m "not spark and not ray" $(ARGS)
+
+soak: $(STAMPS)/dev  ## loaders at work for SECONDS=60, killed and resumed at random
+	FASTSHARD_SOAK_SECONDS=$(SECONDS) $(BIN)/python -m pytest tests/stream/test_soak.py $(ARGS)
+
+# One session of Spark or Ray, so one process, whatever number ARGS has for the other lanes.
+ALONE := -n 0
 SPARK_MARKS ?= spark and not slow
 test-spark: $(STAMPS)/spark  ## the tests that need Spark, in one classic session
-	$(VENV)-spark/bin/python -m pytest -m "$(SPARK_MARKS)" $(ARGS) tests/spark tests/trainers
+	$(VENV)-spark/bin/python -m pytest -m "$(SPARK_MARKS)" $(ARGS) $(ALONE) tests/spark tests/trainers
 
 test-connect: $(STAMPS)/spark  ## the same in one session of Spark Connect
-	FASTSHARD_SPARK=connect $(VENV)-spark/bin/python -m pytest -m "$(SPARK_MARKS)" $(ARGS) tests/spark
+	FASTSHARD_SPARK=connect $(VENV)-spark/bin/python -m pytest -m "$(SPARK_MARKS)" $(ARGS) $(ALONE) tests/spark
 
 test-spark-oldest: $(STAMPS)/spark-oldest  ## writing and collecting with Spark 3.5 and the oldest NumPy, pandas and pyarrow
-	$(VENV)-spark-oldest/bin/python -W ignore -m pytest -W ignore -m "spark and not slow" $(ARGS) tests/spark
+	$(VENV)-spark-oldest/bin/python -W ignore -m pytest -W ignore -m "spark and not slow" $(ARGS) $(ALONE) tests/spark
 
 test-ray: $(STAMPS)/ray  ## the tests that need Ray or DeepSpeed
-	$(VENV)-ray/bin/python -m pytest -m ray $(ARGS) tests/ray tests/trainers
+	$(VENV)-ray/bin/python -m pytest -m ray $(ARGS) $(ALONE) tests/ray tests/trainers
 
 build: $(STAMPS)/dev  ## virtual environment with everything for development
 	@echo "$(VENV) is ready: $(BIN)/python, $(BIN)/fastshard"
@@ -75,7 +83,8 @@ asan: $(STAMPS)/dev  ## the tests of the native core under AddressSanitizer and 
 tsan: $(STAMPS)/dev  ## the same under ThreadSanitizer
 	scripts/sanitize.sh tsan $(VENV) $(ARGS)
 
-fuzz:  ## any bytes as an Arrow file, for SECONDS=60, under AddressSanitizer (needs clang with libFuzzer)
+fuzz:  ## any bytes as an Arrow file, for SECONDS=60, under AddressSanitizer
+	scripts/prepare-system.sh $(PYTHON) fuzzer
 	scripts/fuzz.sh $(SECONDS)
 
 wheel: $(STAMPS)/dev  ## source distribution and wheel, in dist/

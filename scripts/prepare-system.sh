@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Usage: prepare-system.sh PYTHON [java]
+# Usage: prepare-system.sh PYTHON [java|fuzzer]
 # Sees to what pip cannot install: a C++20 compiler, Python with venv and headers, and the headers of zstd, lz4 and
-# xxHash; with "java", also a Java for Spark. As root on a system with apt-get it installs what is missing; for anyone else it names the command to run and
-# fails. It changes nothing when nothing is missing.
+# xxHash; with "java", also a Java for Spark; with "fuzzer", also clang with libFuzzer. As root on a system with apt-get it
+# installs what is missing; for anyone else it names the command to run and fails. It changes nothing when nothing is
+# missing.
 set -euo pipefail
 
 python=${1:?usage: prepare-system.sh PYTHON [java]}
-with_java=${2:-}
+also=${2:-}
 oldest=3.10
 
 fail() {
@@ -28,6 +29,14 @@ java_package() {
     if apt-cache show openjdk-17-jre-headless >/dev/null 2>&1; then echo openjdk-17-jre-headless; else echo default-jre-headless; fi
 }
 
+# The newest clang++ by whatever name, as fuzz.sh takes it, with the runtime of libFuzzer and AddressSanitizer.
+have_fuzzer() {
+    local clang
+    clang=${CLANGXX:-$(command -v clang++ || compgen -c clang++- | sort -V | tail -1 || true)}
+    [ -n "$clang" ] && echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+        "$clang" -fsanitize=fuzzer,address -x c++ -o /dev/null - 2>/dev/null
+}
+
 # Prints the Debian packages that are missing, in one line.
 missing_packages() {
     local missing=()
@@ -47,8 +56,13 @@ missing_packages() {
     else
         missing+=(libzstd-dev liblz4-dev libxxhash-dev)
     fi
-    if [ "$with_java" = java ] && ! have_java; then
+    if [ "$also" = java ] && ! have_java; then
         missing+=("$(java_package)")
+    fi
+    if [ "$also" = fuzzer ] && ! have_fuzzer; then
+        missing+=(clang)
+        # Where it is no part of clang's own packages.
+        ! apt-cache show libclang-rt-dev >/dev/null 2>&1 || missing+=(libclang-rt-dev)
     fi
     echo "${missing[*]}"
 }
@@ -87,6 +101,7 @@ for package in $missing; do
         g++) fail "no C++ compiler on this system: install one that knows C++20 (GCC 11, Clang 14 or newer)" ;;
         python*-venv) fail "$python has no venv or no ensurepip: install its venv package, or set PYTHON to another one" ;;
         python*-dev) fail "$python has no Python.h: install its development package, or set PYTHON to another one" ;;
+        clang | libclang-rt-dev) fail "no clang++ with libFuzzer on this system: install clang with its compiler-rt" ;;
         *-jre-headless) fail "no Java 17 or newer on this system: install one, or set JAVA_HOME" ;;
         *) echo "fastshard: no $package on this system: CMake will fetch it" ;;
     esac
