@@ -48,7 +48,7 @@ test-most: $(STAMPS)/dev  ## the test suite with its slow tests
 	$(BIN)/python -m pytest -m "not spark and not ray" $(ARGS)
 
 soak: $(STAMPS)/dev  ## loaders at work for SECONDS=60, killed and resumed at random
-	FASTSHARD_SOAK_SECONDS=$(SECONDS) $(BIN)/python -m pytest tests/stream/test_soak.py $(ARGS)
+	FASTSHARD_SOAK_SECONDS=$(SECONDS) $(BIN)/python -m pytest tests/soak $(ARGS)
 
 # One session of Spark or Ray, so one process, whatever number ARGS has for the other lanes.
 ALONE := -n 0
