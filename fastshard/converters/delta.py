@@ -7,7 +7,7 @@ reads of a table knows neither column mapping nor deletion vectors.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
-from fastshard.converters import parquet
+from fastshard.converters import _pruning, parquet
 from fastshard.converters._delta_schema import DeltaField, Mapped, fields_of, find, to_table
+from fastshard.converters._delta_statistics import DeltaStatistics
 from fastshard.converters._discover import SourceFile, natural_key
 from fastshard.converters._format import Contents, Piece, bounded, merged
 from fastshard.converters._part import Part
@@ -55,11 +56,13 @@ class _File:
         file: The Parquet file.
         partition: Values of the columns that the table is partitioned by, of the table's types.
         deleted: Rows that are no longer there, ascending; None for none.
+        action: Its place among those of the log.
     """
 
     file: SourceFile
     partition: dict[str, pa.Scalar]
     deleted: npt.NDArray[np.int64] | None
+    action: int
 
     def live_before(self, row: int) -> int:
         """Rows before `row` of the file that are still there."""
@@ -139,6 +142,8 @@ class DeltaSource:
         self._partitions: list[str] = list(metadata.partition_columns)
         self._fields = tuple(fields_of(json.loads(table.schema().to_json()), self.name))
         self._files = self._list()
+        self._ruled_out = 0
+        self._condition: tuple[pc.Expression, tuple[pa.Field, ...]] | None = None
 
     def _list(self) -> list[_File]:
         actions = pa.table(self._delta.table.get_add_actions(flatten=False))
@@ -146,6 +151,7 @@ class DeltaSource:
         values = next((n for n in ("partition", "partition_values") if n in actions.column_names), None)
         types = {field.name: field.type for field in self._fields}
         deleted = self._deleted()
+        self._statistics = DeltaStatistics(actions, self._mapped)
         files = []
         for index, path in enumerate(actions.column("path").to_pylist()):
             partition = {}
@@ -157,7 +163,8 @@ class DeltaSource:
             size, written = (
                 int(actions.column(n)[index].as_py()) for n in ("size_bytes", "modification_time")
             )
-            files.append(_File(SourceFile(place, size, str(written)), partition, deleted.pop(path, None)))
+            source = SourceFile(place, size, str(written))
+            files.append(_File(source, partition, deleted.pop(path, None), index))
         if deleted:
             raise SourceError(
                 f"{self.name}: rows are deleted of {min(deleted)!r}, which is no file of the table"
@@ -205,17 +212,46 @@ class DeltaSource:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        version, files = self._delta.version, len(self._files)
-        return {"source": self.name, "format": "delta", "table": self._id, "version": version, "files": files}
+        told = {"source": self.name, "format": "delta", "table": self._id, "version": self._delta.version}
+        return {**told, "files": len(self._files) + self._ruled_out}
 
     def narrowed(
         self, columns: Sequence[str], condition: pc.Expression | None, condition_fields: Sequence[str]
     ) -> DeltaSource:
-        """The same table, reading some columns only. Rows for which the condition is not true may still come."""
-        narrowed = copy(self)  # with the footers, if they have been read
+        """The same table, reading some columns only, and passing over files and row groups that a condition rules out.
+
+        Rows for which the condition is not true may still come. Files are ruled out by the log alone: by the values
+        that the table is partitioned by, and by the statistics of the others.
+        """
+        narrowed = copy(self)
         by_name = {field.name: field for field in self._fields}
         narrowed._fields = tuple(by_name[name] for name in columns)
+        if condition is None or not condition_fields:
+            return narrowed
+        looked_at = [by_name[name] for name in condition_fields]
+        fields = tuple(field.arrow for field in looked_at)
+        left = _pruning.files_left(condition, fields, self._known(looked_at))
+        narrowed._files = [file for place, file in enumerate(self._files) if place in left]
+        narrowed._ruled_out = len(self._files) - len(narrowed._files)
+        narrowed._condition = condition, fields
+        narrowed.__dict__.pop("_contents", None)  # footers of more files than are left
         return narrowed
+
+    def _known(self, fields: Sequence[DeltaField]) -> Iterator[pc.Expression]:
+        """What the log tells of all rows of each file, of some columns."""
+        facts = {
+            field.name: self._statistics.facts(field)
+            for field in fields
+            if field.name not in self._partitions
+        }
+        for file in self._files:
+            known = _pruning.nothing()
+            for field in fields:
+                if field.name in facts:
+                    known &= facts[field.name][file.action]
+                else:
+                    known &= _pruning.equal(field.name, file.partition[field.name])
+            yield known
 
     def identity(self) -> object:
         return ["delta", self._id, self._delta.version, [file.file.place.path for file in self._files]]
@@ -260,14 +296,25 @@ class DeltaSource:
                 )
             columns = tuple(self._name_in(contents.schema, field) for field in self._fields)
             sizes = contents.sizes({name for name in columns if name is not None})
+            wanted = self._wanted_units(file, contents)
             first = 0
             for unit, size in zip(range(len(contents.units)), sizes, strict=True):
                 rows = contents.units[unit].rows or 0
                 piece = _Piece(file, (unit,), (rows,), (first,), number, columns)
-                if piece.live:
+                if unit in wanted and piece.live:
                     yield piece, size
                 first += rows
             number += file.live_before(total)
+
+    def _wanted_units(self, file: _File, contents: Contents) -> Collection[int]:
+        """Row groups that a file's own statistics do not rule out."""
+        # Where columns are mapped, a name of the condition may be that of another column in the file.
+        if self._condition is None or self._mapped != "none":
+            return range(len(contents.units))
+        condition, fields = self._condition
+        if any(field.name in self._partitions for field in fields):
+            return range(len(contents.units))
+        return set(parquet.prune(file.file, contents, condition, fields))
 
     def _name_in(self, schema: pa.Schema, field: DeltaField) -> str | None:
         """What a file calls a column of the table; None if it has none, as for those that partition the table."""
