@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fastshard.converters import arrow, parquet
+from fastshard.converters import _pruning, arrow, parquet
 from fastshard.converters._discover import SourceFile, discover
 from fastshard.converters._format import Contents, Piece, bounded, merged
 from fastshard.converters._part import Part
@@ -99,6 +99,7 @@ class FilesSource:
         self.portable = all(file.place.portable for file in self.files)
         self._columns: tuple[str, ...] | None = None
         self._condition: tuple[pc.Expression, tuple[pa.Field, ...]] | None = None
+        self._left: set[int] | None = None  # of the files: those that the condition leaves, None for all
 
     @cached_property
     def _contents(self) -> list[tuple[str, Contents]]:
@@ -168,14 +169,18 @@ class FilesSource:
     def narrowed(
         self, columns: Sequence[str], condition: pc.Expression | None, condition_fields: Sequence[str]
     ) -> FilesSource:
-        """The same source, reading some columns only, and passing over row groups that a condition rules out.
+        """The same source, reading some columns only, and passing over files and row groups that a condition rules out.
 
         Rows for which the condition is not true may still come.
         """
         narrowed = copy(self)  # with the metadata, if they have been read
         narrowed._columns = tuple(columns)
         if condition is not None and condition_fields:
-            narrowed._condition = condition, tuple(self._unified.field(name) for name in condition_fields)
+            fields = tuple(self._unified.field(name) for name in condition_fields)
+            narrowed._condition = condition, fields
+            if any(file.partition for file in self.files):
+                known = (_known(file, fields) for file in self.files)
+                narrowed._left = _pruning.files_left(condition, fields, known)
         return narrowed
 
     def identity(self) -> object:
@@ -217,7 +222,8 @@ class FilesSource:
                 number = index << 40
             first_row = 0
             columns = self._columns_in(file, contents)
-            wanted = self._wanted_units(file, kind, contents)
+            ruled_out = self._left is not None and index not in self._left
+            wanted = () if ruled_out else self._wanted_units(file, kind, contents)
             for i, (unit, size) in enumerate(zip(contents.units, contents.sizes(columns), strict=True)):
                 if i in wanted and unit.rows != 0:
                     yield _Piece(file, (i,), (unit.rows,), (first_row,), number, kind, columns), size
@@ -236,6 +242,17 @@ class FilesSource:
             return everything
         condition, fields = self._condition
         return set(_FORMATS[kind].prune(file, contents, condition, fields))
+
+
+def _known(file: SourceFile, fields: Sequence[pa.Field]) -> pc.Expression:
+    """What the names of a file's directories tell of all of its rows."""
+    partition = dict(file.partition)
+    known = _pruning.nothing()
+    for field in fields:
+        if field.name in partition:
+            value = pa.scalar(partition[field.name], pa.string()).cast(field.type)
+            known &= _pruning.equal(field.name, value)
+    return known
 
 
 def _storable(name: str, schema: pa.Schema) -> tuple[pa.Schema, dict[str, SchemaError]]:

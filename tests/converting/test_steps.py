@@ -98,6 +98,24 @@ def test_a_filter_on_a_hive_key(convert: Convert, tmp_path: Path) -> None:
     assert convert(tmp_path / "in", filter=pc.field("year") == 2024, columns=["x"])["x"].to_pylist() == [2024]
 
 
+def test_a_filter_on_a_hive_key_reads_no_other_directory(convert: Convert, tmp_path: Path) -> None:
+    for year in (2023, 2024, None):
+        folder = tmp_path / "in" / f"year={'__HIVE_DEFAULT_PARTITION__' if year is None else year}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"x": [year or 0] * 3, "y": [1, 2, 3]}), folder / "f.parquet")
+        if year == 2023:
+            content = bytearray((folder / "f.parquet").read_bytes())
+            content[4:40] = bytes(36)  # its pages; what they hold is told at the end
+            (folder / "f.parquet").write_bytes(content)
+    year = pc.field("year")
+    found = convert(tmp_path / "in", filter=(year == 2024) & (pc.field("y") > 1))
+    assert found.to_pylist() == [{"x": 2024, "y": y, "year": 2024} for y in (2, 3)]
+    assert convert(tmp_path / "in", filter=year.is_null())["x"].to_pylist() == [0] * 3
+    assert convert(tmp_path / "in", filter=~(year == 2023))["x"].to_pylist() == [2024] * 3
+    with pytest.raises(fs.errors.SourceError, match="year=2023"):
+        convert(tmp_path / "in", filter=(year == 2023) | (pc.field("y") == 3))
+
+
 def test_a_filter_on_a_field_of_a_struct_and_by_position(convert: Convert, tmp_path: Path) -> None:
     table = pa.table({"a": [1, 2, 3], "s": [{"q": 1}, None, {"q": 3}]})
     pq.write_table(table, tmp_path / "in.parquet")
