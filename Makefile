@@ -120,6 +120,7 @@ $(STAMPS)/spark: $(STAMPS)/dev scripts/spark-environment.sh
 	touch $@
 
 $(STAMPS)/ray: $(STAMPS)/dev scripts/ray-environment.sh
+	scripts/prepare-system.sh $(PYTHON) java
 	scripts/ray-environment.sh $(VENV) $(VENV)-ray
 	touch $@
 

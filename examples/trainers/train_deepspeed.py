@@ -1,6 +1,7 @@
 """DeepSpeed, launched by what sets RANK and WORLD_SIZE: torchrun, deepspeed, Spark's DeepspeedTorchDistributor.
 
     DS_ACCELERATOR=cpu torchrun --nproc-per-node 2 train_deepspeed.py FOLDER
+    DeepspeedTorchDistributor(numGpus=2, localMode=True).run("train_deepspeed.py", FOLDER)
 
 The loader is ours, and the engine gets none: `deepspeed.initialize(training_data=...)` would wrap a data set in a
 loader and a sampler of its own, which divide it once more. The loader's state goes into the client state of the
@@ -18,7 +19,7 @@ import fastshard as fs
 
 
 def main() -> None:
-    args = parser(__doc__).parse_args()
+    args = deepspeed.add_config_arguments(parser(__doc__)).parse_args()  # its launchers pass --deepspeed
     deepspeed.init_distributed("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     batch_size = args.global_batch // world_size

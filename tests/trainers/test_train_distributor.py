@@ -13,11 +13,13 @@ from launching import call
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
+CONNECT = {"classic": [], "connect": ["--connect"]}
+WHERE = {"local": ["--local-mode"], "executors": []}
 WAYS = {
-    "classic-local": ["--local-mode", "--make-data-on", "driver"],
-    "classic-executors": ["--make-data-on", "executor"],
-    "connect-local": ["--connect", "--local-mode", "--make-data-on", "executor"],
-    "connect-executors": ["--connect", "--make-data-on", "driver"],
+    f"{session}-{where}-made-on-{side}": [*CONNECT[session], *WHERE[where], "--make-data-on", side]
+    for session in CONNECT
+    for where in WHERE
+    for side in ("driver", "executor")
 }
 
 
@@ -46,7 +48,14 @@ def test_each_way(way: str, tmp_path: Path, expected: list[float]) -> None:
     np.testing.assert_allclose(curve(folder), expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("way", ["classic-local", "classic-executors"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "classic-local-made-on-driver",
+        "classic-executors-made-on-executor",
+        "connect-executors-made-on-driver",
+    ],
+)
 def test_killed_and_resumed(way: str, tmp_path: Path, expected: list[float]) -> None:
     folder = make_data(tmp_path / "run")
     run(folder, *WAYS[way], "--kill-at", "14", well=False)

@@ -1,4 +1,4 @@
-"""Ray Train, and DeepSpeed, on two processes."""
+"""Ray Train, and DeepSpeed under torchrun and under Spark's distributor of it, on two processes."""
 
 from __future__ import annotations
 
@@ -33,3 +33,10 @@ def test_ray_train(tmp_path: Path) -> None:
 
 def test_deepspeed(tmp_path: Path) -> None:
     check_curves(tmp_path, {1: torchrun(1), 2: torchrun(2)}, "train_deepspeed.py", DS_ACCELERATOR="cpu")
+
+
+@pytest.mark.timeout(900)
+def test_deepspeed_from_spark(tmp_path: Path) -> None:
+    launcher = str(Path(__file__).with_name("deepspeed_from_spark.py"))
+    command = {processes: [sys.executable, launcher, str(processes)] for processes in (1, 2)}
+    check_curves(tmp_path, command, "train_deepspeed.py", DS_ACCELERATOR="cpu", PYSPARK_PYTHON=sys.executable)
