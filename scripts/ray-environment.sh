@@ -12,6 +12,6 @@ site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path
 
 "$venv/bin/python" -m venv --without-pip "$ray_venv"
 echo "import site; site.addsitedir('$(realpath "$(site_packages "$venv")")')" >"$(site_packages "$ray_venv")/base.pth"
-"$ray_venv/bin/python" -m pip -qq --disable-pip-version-check install 'ray[data,train]>=2.40' 'pyspark>=4.1' 'pandas>=2.2,<3'
+"$ray_venv/bin/python" -m pip -qq --disable-pip-version-check install 'ray[data,train]>=2.42' 'pyspark>=4.1' 'pandas>=2.2,<3'
 # Its operators are for GPUs, and are compiled where they are used.
 DS_BUILD_OPS=0 "$ray_venv/bin/python" -m pip -qq --disable-pip-version-check install 'deepspeed>=0.16'
