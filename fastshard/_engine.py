@@ -12,11 +12,12 @@ from fastshard.errors import InvalidError
 __all__ = ["Engine", "EngineName", "choose_engine"]
 
 EngineName = Literal["auto", "mmap", "uring", "threads"]
-_DEPTH = 16
+_DEPTH = 16  # blocks in flight
 _IO_THREADS = 8
+_ROW_DEPTH = 32  # rows in flight: small reads want more of them
 _NETWORK = frozenset({"nfs", "cifs", "fuse", "ceph", "lustre"})
 _MEMORY_FILES = frozenset({"tmpfs", "ramfs"})
-_AHEAD_BYTES = 64 << 20
+_ROWS_AHEAD_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +34,30 @@ class Engine:
     reason: str
     direct: bool = False
 
-    def reading(self, *, verify: str, memory: int, read_timeout: float | None) -> dict[str, Any] | None:
+    def reading(
+        self, *, verify: str, memory: int, visits: float, read_timeout: float | None
+    ) -> dict[str, Any] | None:
         """What the native stream wants to know, None for mappings.
 
         Args:
             verify: "always", "once" or "never".
-            memory: Bytes of blocks that are kept.
+            memory: Bytes of blocks that are kept, and of what is read ahead.
+            visits: How many batches a block serves, about, before it is read again; 0 where rows are never read by
+                themselves.
             read_timeout: Seconds of one read, or None.
         """
         if self.name == "mmap":
             return None
+        ahead = max(1 << 20, memory // 2)  # of two windows the next one, while this one is used
         return {
             "engine": self.name,
-            "depth": _DEPTH,
-            "io_threads": _IO_THREADS,
+            "depth": _ROW_DEPTH if visits else _DEPTH,
+            "io_threads": _ROW_DEPTH if visits else _IO_THREADS,
             "direct": self.direct,
             "verify": verify,
             "budget": memory,
-            "ahead": min(_AHEAD_BYTES, max(1 << 20, memory // 2)),
+            "ahead": min(ahead, _ROWS_AHEAD_BYTES) if visits else ahead,
+            "visits": float(visits),
             "read_timeout_ns": 0 if read_timeout is None else int(read_timeout * 1e9),
         }
 

@@ -38,6 +38,7 @@ class Pipeline:
     Attributes:
         data: The samples.
         gather: The form in which they are delivered.
+        order: "none", "global" or "block".
         engine: How bytes are read.
         verify: When columns are compared with their hashes, as it was asked for.
         memory: Budget in bytes for blocks that were read or decompressed.
@@ -49,6 +50,7 @@ class Pipeline:
 
     data: Data
     gather: DataGather
+    order: str
     engine: Engine
     verify: Verify
     memory: int
@@ -63,7 +65,31 @@ class Pipeline:
         if self.data.native is None:
             return Checking(self.verify, "several data sets are read, each as fits it")
         reader = self.data.native[0]
-        return reader.checking if self.engine.name == "mmap" else reader.checking_of_blocks()
+        whole_blocks = self.engine.name != "mmap" and not self.visits
+        return reader.checking_of_blocks() if whole_blocks else reader.checking
+
+    @property
+    def visits(self) -> float:
+        """How many batches a block serves, about, that an engine reads whole, before it is read again.
+
+        0 where all of its samples are used while it is kept: then rows are never read by themselves.
+        """
+        if self.data.native is None:
+            return 0.0
+        reader, selection = self.data.native
+        if self.order == "global":
+            blocks = len(reader) * reader.row_bytes
+            return 0.0 if blocks <= self.memory else blocks / (blocks - self.memory)
+        if selection is None:
+            return 0.0
+        return max(1.0, self.data.rows / max(1, reader.index.blocks))
+
+    @property
+    def reason(self) -> str:
+        """Why bytes are read as they are."""
+        if self.engine.name == "mmap" or not self.visits:
+            return self.engine.reason
+        return f"{self.engine.reason}; of blocks of which a batch takes little, that is read alone"
 
     def stream(
         self,
@@ -122,7 +148,10 @@ class Pipeline:
             keep_going=self.keep_going,
             patient=self.read_timeout is None,
             reading=self.engine.reading(
-                verify=self.checking.mode, memory=self.memory, read_timeout=self.read_timeout
+                verify=self.checking.mode,
+                memory=self.memory,
+                visits=self.visits,
+                read_timeout=self.read_timeout,
             ),
             shared=shared,
             batch_bytes=plan.batch_size * self.data.row_bytes,

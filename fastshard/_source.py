@@ -124,6 +124,7 @@ class Source:
         pipeline = Pipeline(
             data=data,
             gather=self.gather(),
+            order=self.order.shuffle,
             engine=choose("auto", data, None),
             verify=self.reading.verify,
             memory=two_windows(data) if cache is None else cache,

@@ -180,6 +180,7 @@ class ShardLoader:
         self._pipeline = Pipeline(
             data=self._data,
             gather=self._dataset._source.gather(),
+            order=self._dataset._source.order.shuffle,
             engine=choose(engine, self._data, read_timeout),
             verify=verify,
             memory=two_windows(self._data) if memory is None else memory,
@@ -316,7 +317,7 @@ class ShardLoader:
             [stream.stats() for stream in list(self._streams)],
             self._data.stats(),
             engine=self._pipeline.engine.name,
-            engine_reason=self._pipeline.engine.reason,
+            engine_reason=self._pipeline.reason,
             verify=self._pipeline.checking.mode,
             verify_reason=self._pipeline.checking.reason,
             bad_samples=len(self._bad.found),

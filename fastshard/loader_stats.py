@@ -21,7 +21,9 @@ class LoaderStats:
         plan_seconds, gather_seconds, idle_seconds: Of all threads together: computing ids; reading, checking,
             decompressing and gathering; nothing to do because the consumer was slower.
         ready: Finished batches not yet delivered.
-        blocks_read, bytes_read: By an engine, past the mappings; 0 with "mmap".
+        blocks_read, bytes_read: By an engine, past the mappings; 0 with "mmap". Bytes of whole pages of the device,
+            where O_DIRECT reads them.
+        rows_read: By an engine, without the rest of their blocks.
         partial_blocks: Of these, of which only the wanted columns were read.
         blocks_read_again: Of these, for at least the second time in an iteration: `memory=` had not kept them.
         blocks_used_again: Blocks that an engine had read and that were still kept when they were needed again.
@@ -43,6 +45,7 @@ class LoaderStats:
     ready: int
     blocks_read: int
     bytes_read: int
+    rows_read: int
     partial_blocks: int
     blocks_read_again: int
     blocks_used_again: int
@@ -118,6 +121,7 @@ class Totals:
             ready=sum(stream["ready"] for stream in running),
             blocks_read=sums.get("blocks_read", 0),
             bytes_read=sums.get("bytes_read", 0),
+            rows_read=sums.get("rows_read", 0),
             partial_blocks=sums.get("partial_blocks", 0),
             blocks_read_again=sums.get("blocks_read_again", 0),
             blocks_used_again=sums.get("blocks_used_again", 0),

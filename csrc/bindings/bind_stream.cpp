@@ -32,11 +32,11 @@ constexpr auto kSlice = std::chrono::milliseconds(50);  // between looks for Ctr
 struct PythonStream {
   PythonStream(std::shared_ptr<ShardSet> shards, pipeline::BatchPlan plan, std::shared_ptr<Projection> columns,
                std::optional<Tensors> as_tensors, BatchStream::Options options,
-               std::unique_ptr<pipeline::BlockStore> store)
+               std::unique_ptr<pipeline::ReadSource> source)
       : set(std::move(shards)),
         projection(std::move(columns)),
         tensors(std::move(as_tensors)),
-        stream(set, std::move(plan), {projection->columns, projection->paddings}, options, std::move(store)) {}
+        stream(set, std::move(plan), {projection->columns, projection->paddings}, options, std::move(source)) {}
   std::shared_ptr<ShardSet> set;
   std::shared_ptr<Projection> projection;
   std::optional<Tensors> tensors;
@@ -56,19 +56,21 @@ py::object view_integers(const std::vector<T>& values, const py::object& owner) 
                               owner);
 }
 
-// How blocks are read: engine ("uring" or "threads"), depth, io_threads, direct, verify, budget, ahead, read_timeout.
-std::unique_ptr<pipeline::BlockStore> make_store(const std::shared_ptr<ShardSet>& set, const Projection& projection,
-                                                 const py::dict& reading) {
-  pipeline::BlockStoreOptions options;
-  options.depth = std::max(1U, reading["depth"].cast<uint32_t>());
-  options.direct = reading["direct"].cast<bool>();
-  options.verify = parse_verify(reading["verify"].cast<std::string>());
-  options.budget_bytes = reading["budget"].cast<size_t>();
-  options.ahead_bytes = reading["ahead"].cast<size_t>();
-  options.read_timeout = std::chrono::nanoseconds(reading["read_timeout_ns"].cast<int64_t>());
+// How bytes are read: engine ("uring" or "threads"), depth, io_threads, direct, verify, budget, ahead, visits,
+// read_timeout_ns.
+std::unique_ptr<pipeline::ReadSource> make_source(const std::shared_ptr<ShardSet>& set, const Projection& projection,
+                                                  const py::dict& reading) {
+  pipeline::ReadSourceOptions options;
+  options.queue.depth = std::max(1U, reading["depth"].cast<uint32_t>());
+  options.queue.direct = reading["direct"].cast<bool>();
+  options.queue.read_timeout = std::chrono::nanoseconds(reading["read_timeout_ns"].cast<int64_t>());
+  options.blocks.verify = parse_verify(reading["verify"].cast<std::string>());
+  options.blocks.budget_bytes = reading["budget"].cast<size_t>();
+  options.blocks.ahead_bytes = reading["ahead"].cast<size_t>();
+  options.visits = reading["visits"].cast<double>();
   std::unique_ptr<io::ReadEngine> engine =
-      make_engine(reading["engine"].cast<std::string>(), options.depth, reading["io_threads"].cast<uint32_t>());
-  return std::make_unique<pipeline::BlockStore>(set, projection.columns, std::move(engine), options);
+      make_engine(reading["engine"].cast<std::string>(), options.queue.depth, reading["io_threads"].cast<uint32_t>());
+  return std::make_unique<pipeline::ReadSource>(set, projection.columns, std::move(engine), options);
 }
 
 std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
@@ -86,8 +88,8 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
   }
   const std::shared_ptr<const order::EpochOrder> pure(order, &order->order);
   pipeline::BatchPlan plan(pure, partition, first, step, std::move(selection));
-  std::unique_ptr<pipeline::BlockStore> store =
-      reading.is_none() ? nullptr : make_store(set, *projection, reading.cast<py::dict>());
+  std::unique_ptr<pipeline::ReadSource> source =
+      reading.is_none() ? nullptr : make_source(set, *projection, reading.cast<py::dict>());
   std::optional<Tensors> as_tensors;
   if (!tensors.is_none()) {
     const auto parts = py::reinterpret_borrow<py::tuple>(tensors);
@@ -98,7 +100,7 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
   const py::gil_scoped_release release;
   const BatchStream::Options options{threads, prefetch, keep_going, patient, std::move(shared), batch_bytes};
   return std::make_shared<PythonStream>(set, std::move(plan), projection, std::move(as_tensors), options,
-                                        std::move(store));
+                                        std::move(source));
 }
 
 [[noreturn]] void throw_late(PythonStream& self, double timeout) {
@@ -165,15 +167,17 @@ py::dict stats(const PythonStream& self) {
   dict["plan_ns"] = stats.plan_ns;
   dict["gather_ns"] = stats.gather_ns;
   dict["idle_ns"] = stats.idle_ns;
-  const pipeline::BlockStoreStats store = self.stream.store_stats();
-  dict["blocks_read"] = store.blocks_read;
-  dict["bytes_read"] = store.bytes_read;
-  dict["partial_blocks"] = store.partial_blocks;
-  dict["blocks_read_again"] = store.blocks_read_again;
-  dict["blocks_used_again"] = store.blocks_used_again;
-  dict["held_bytes"] = store.held_bytes;
-  dict["decode_ns"] = store.decode_ns;
-  dict["buffered_files"] = store.buffered_files;
+  const pipeline::ReadStats read = self.stream.read_stats();
+  dict["reads"] = read.queue.reads;
+  dict["bytes_read"] = read.queue.bytes_read;
+  dict["buffered_files"] = read.queue.buffered_files;
+  dict["rows_read"] = read.rows_read;
+  dict["blocks_read"] = read.blocks.blocks_read;
+  dict["partial_blocks"] = read.blocks.partial_blocks;
+  dict["blocks_read_again"] = read.blocks.blocks_read_again;
+  dict["blocks_used_again"] = read.blocks.blocks_used_again;
+  dict["held_bytes"] = read.blocks.held_bytes;
+  dict["decode_ns"] = read.blocks.decode_ns;
   return dict;
 }
 

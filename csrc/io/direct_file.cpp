@@ -1,9 +1,12 @@
 #include "io/direct_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -24,6 +27,20 @@ int open_retrying(const std::string& path, int flags) {
   return fd;
 }
 
+// What the kernel says of direct reads of an open file; kDirectAlignment where it does not say.
+int64_t alignment_of(int fd) {
+#ifdef STATX_DIOALIGN
+  struct statx found;
+  if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &found) == 0 && (found.stx_mask & STATX_DIOALIGN) != 0) {
+    const uint32_t needed = std::max({found.stx_dio_offset_align, found.stx_dio_mem_align, uint32_t{1}});
+    if (found.stx_dio_offset_align != 0 && std::has_single_bit(needed) && needed <= kDirectAlignment) return needed;
+  }
+#else
+  (void)fd;
+#endif
+  return kDirectAlignment;
+}
+
 }  // namespace
 
 DirectFile::DirectFile(const std::string& path, const std::string& name, bool direct) {
@@ -31,6 +48,7 @@ DirectFile::DirectFile(const std::string& path, const std::string& name, bool di
   if (direct && O_DIRECT != 0) {
     fd_ = open_retrying(path, kFlags | O_DIRECT);
     direct_ = fd_ >= 0;
+    if (direct_) alignment_ = alignment_of(fd_);
   }
   if (fd_ < 0) fd_ = open_retrying(path, kFlags);
   if (fd_ < 0) {

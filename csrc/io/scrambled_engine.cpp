@@ -56,6 +56,7 @@ class ScrambledEngine final : public ReadEngine {
   ReadCompletion read(const ReadRequest& request) {
     size_t size = request.out.size();
     if (size > 2 * kPage && random_() % 4 == 0) size = kPage * (1 + random_() % (size / kPage - 1));
+    if (size > 1 && size <= 2 * kPage && random_() % 4 == 0) size = 1 + random_() % (size - 1);
     const ssize_t got = ::pread(request.fd, request.out.data(), size, static_cast<off_t>(request.offset));
     return {request.tag, got < 0 ? -errno : static_cast<int32_t>(got)};
   }

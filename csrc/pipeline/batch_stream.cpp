@@ -14,7 +14,6 @@
 #include "base/error.h"
 #include "base/fault_guard.h"
 #include "pipeline/awaited.h"
-#include "pipeline/store_take.h"
 
 namespace fastshard::pipeline {
 namespace {
@@ -34,13 +33,13 @@ struct BatchStream::State {
     bool ready = false;
   };
 
-  State(std::shared_ptr<ShardSet> source, BatchPlan batches, Reading read, const Options& given,
-        std::unique_ptr<BlockStore> blocks)
-      : set(std::move(source)),
+  State(std::shared_ptr<ShardSet> shards, BatchPlan batches, Reading read, const Options& given,
+        std::unique_ptr<ReadSource> reader)
+      : set(std::move(shards)),
         plan(std::move(batches)),
         reading(std::move(read)),
         size(plan.size()),
-        store(std::move(blocks)),
+        source(std::move(reader)),
         options(given),
         slots(std::max<uint32_t>(1, given.prefetch)) {}
 
@@ -56,7 +55,7 @@ struct BatchStream::State {
   const BatchPlan plan;
   const Reading reading;
   const uint64_t size;
-  const std::unique_ptr<BlockStore> store;  // null: mapped
+  const std::unique_ptr<ReadSource> source;  // null: mapped
 
   const Options options;
 
@@ -79,14 +78,14 @@ struct BatchStream::State {
 };
 
 BatchStream::BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, Reading reading, Options options,
-                         std::unique_ptr<BlockStore> store)
+                         std::unique_ptr<ReadSource> source)
     : generation_(ShardSet::generation()) {
   install_fault_handler();
-  auto state = std::make_shared<State>(std::move(set), std::move(plan), std::move(reading), options, std::move(store));
+  auto state = std::make_shared<State>(std::move(set), std::move(plan), std::move(reading), options, std::move(source));
   const uint64_t useful = std::min<uint64_t>({options.threads, state->slots.size(), state->size});
   try {
     for (uint32_t i = 0; i < useful; ++i) state->threads.emplace_back([state, i] { state->work(i); });
-    if (state->store) state->threads.emplace_back([state] { state->read_ahead(); });
+    if (state->source) state->threads.emplace_back([state] { state->read_ahead(); });
   } catch (const std::system_error& error) {
     state->stop();
     throw Error(ErrorKind::kIo,
@@ -210,8 +209,8 @@ StreamStats BatchStream::stats() const {
   return stats;
 }
 
-BlockStoreStats BatchStream::store_stats() const {
-  return forked() || !state_->store ? BlockStoreStats{} : state_->store->stats();
+ReadStats BatchStream::read_stats() const {
+  return forked() || !state_->source ? ReadStats{} : state_->source->stats();
 }
 
 void BatchStream::State::stop() noexcept {
@@ -223,7 +222,7 @@ void BatchStream::State::stop() noexcept {
   }
   made.notify_all();
   taken.notify_all();
-  if (store) store->stop();
+  if (source) source->stop();
   for (std::thread& thread : threads) {
     if (!thread.joinable()) continue;
     if (waits) {
@@ -234,7 +233,7 @@ void BatchStream::State::stop() noexcept {
   }
 }
 
-// Asks for the blocks of batch after batch; the store makes it wait when it is far enough ahead.
+// Asks for batch after batch; the source makes it wait when it is far enough ahead.
 void BatchStream::State::read_ahead() {
   pthread_setname_np(pthread_self(), "fs-ahead");
   order::PermutationCache cache;
@@ -248,7 +247,7 @@ void BatchStream::State::read_ahead() {
         if (index >= size) return;
       }
       plan.fill(index, planned, cache);
-      request_blocks(*set, *store, planned.ids);
+      source->request(index, planned.ids);
     }
   } catch (const std::exception&) {
     // Whoever makes the batch meets the same error, at its place in the order, and reports it.
@@ -278,7 +277,7 @@ void BatchStream::State::make_into(Slot& slot, uint64_t index, order::Permutatio
     const std::vector<int64_t>& ids = slot.batch.planned.ids;
     if (options.shared) slot.batch.shared = options.shared->batch(options.batch_bytes);
     BufferPool& into = slot.batch.shared ? static_cast<BufferPool&>(*slot.batch.shared) : set->pool();
-    slot.batch.columns = store ? take(*set, *store, ids, into) : set->take(ids, reading.columns, into);
+    slot.batch.columns = source ? source->take(index, ids, into) : set->take(ids, reading.columns, into);
     pad(slot.batch.columns, reading.paddings, ids, set->table(), into);
   } catch (...) {
     slot.error = std::current_exception();

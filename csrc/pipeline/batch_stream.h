@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "pipeline/batch_plan.h"
-#include "pipeline/block_store.h"
 #include "pipeline/pad.h"
+#include "pipeline/read_source.h"
 #include "pipeline/shard_set.h"
 #include "pipeline/shared_batch.h"
 
@@ -69,10 +69,10 @@ class BatchStream {
     std::vector<Padding> paddings;  // one for each column
   };
 
-  // With a store, blocks come through it (its columns are those of `reading`), asked for ahead by a thread of their
+  // With a source, batches come through it (its columns are those of `reading`), asked for ahead by a thread of their
   // own; without, from mappings.
   BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, Reading reading, Options options,
-              std::unique_ptr<BlockStore> store = nullptr);
+              std::unique_ptr<ReadSource> source = nullptr);
   ~BatchStream();
   BatchStream(const BatchStream&) = delete;
   BatchStream& operator=(const BatchStream&) = delete;
@@ -88,7 +88,7 @@ class BatchStream {
   // Storage does not answer: `stop` will not wait for it.
   void give_up() noexcept;
   [[nodiscard]] StreamStats stats() const;
-  [[nodiscard]] BlockStoreStats store_stats() const;  // zeros without a store
+  [[nodiscard]] ReadStats read_stats() const;  // zeros without a source
 
  private:
   struct State;

@@ -83,6 +83,8 @@ class Shard {
   // error.
   [[nodiscard]] ipc::BatchLayout parse_metadata(size_t block, ByteSpan metadata) const;
   void compare_column(Verify verify, size_t block, size_t column, ByteSpan extent);
+  // Whether `compare_column` would compare.
+  [[nodiscard]] bool wants_check(Verify verify, size_t block, size_t column) const;
 
   // First value of a column that lies in the mapping as rows of constant width without nulls; kNotPlain where it does
   // not, null where that is not known yet (call `column`).
@@ -106,7 +108,6 @@ class Shard {
     std::vector<std::unique_ptr<const ipc::LoadedColumn>> loaded;  // of uncompressed blocks
   };
 
-  [[nodiscard]] bool wants_check(Verify verify, size_t block, size_t column) const;
   [[nodiscard]] BlockPlace locate_irregular(int64_t row) const noexcept;
   [[nodiscard]] OpenBlock& open_block(size_t block);  // under the mutex
   [[nodiscard]] const OpenBlock& opened(size_t block);

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from arrow_tables import arrow_tables
-from batches import comparable, with_engine
+from batches import by_rows, comparable, with_engine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +48,7 @@ def deliverable(path: Path, names: list[str], forms: dict[str, Any]) -> list[str
     verify=st.sampled_from(["auto", "always", "once", "never"]),
     shuffle=st.sampled_from(["none", "block", "global"]),
     binary=st.sampled_from(["bytes", "view"]),
+    rows=st.booleans(),
     only=st.integers(0, 3),
 )
 def test_batches_are_those_of_take(
@@ -61,6 +62,7 @@ def test_batches_are_those_of_take(
     verify: Any,
     shuffle: str,
     binary: Any,
+    rows: bool,
     only: int,
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="fastshard-stream-"))
@@ -88,7 +90,7 @@ def test_batches_are_those_of_take(
             verify=verify,
             **forms,
         )
-        with with_engine(loader, engine):
+        with by_rows(with_engine(loader, engine)) if rows else with_engine(loader, engine):
             for _ in range(2):
                 count = 0
                 for batch in loader:

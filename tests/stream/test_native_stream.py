@@ -29,7 +29,14 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def make_stream(
-    reader: ShardReader, engine: str, *, threads: int, memory: int, verify: str, prefetch: int = 5
+    reader: ShardReader,
+    engine: str,
+    *,
+    threads: int,
+    memory: int,
+    verify: str,
+    prefetch: int = 5,
+    visits: float = 0.0,
 ) -> _core.BatchStream:
     reading = {
         "engine": engine,
@@ -39,6 +46,7 @@ def make_stream(
         "verify": verify,
         "budget": memory,
         "ahead": max(1 << 14, memory // 2),
+        "visits": visits,
         "read_timeout_ns": 0,
     }
     order = _core.EpochOrder(kind="global", size=ROWS, seed=7, epoch=1)
@@ -65,10 +73,13 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("engine", ["mmap", "threads", "scrambled:3"])
-@pytest.mark.parametrize("verify", ["once", "always"])
+@pytest.mark.parametrize("verify", ["once", "always", "never"])
 @pytest.mark.parametrize("memory", [0, 1 << 20])
-def test_threads_change_nothing(reader: ShardReader, engine: str, verify: str, memory: int) -> None:
-    stream = make_stream(reader, engine, threads=4, memory=memory, verify=verify)
+@pytest.mark.parametrize("visits", [0.0, 1e-9], ids=["blocks", "rows"])
+def test_threads_change_nothing(
+    reader: ShardReader, engine: str, verify: str, memory: int, visits: float
+) -> None:
+    stream = make_stream(reader, engine, threads=4, memory=memory, verify=verify, visits=visits)
     seen: list[int] = []
     while (made := stream.next(30.0)) is not None:
         columns, ids = made[0], made[1].ids()
@@ -79,9 +90,13 @@ def test_threads_change_nothing(reader: ShardReader, engine: str, verify: str, m
 
 
 @pytest.mark.parametrize("engine", ["mmap", "threads", "scrambled:3"])
-def test_streams_that_are_left(reader: ShardReader, engine: str) -> None:
+@pytest.mark.parametrize("visits", [0.0, 1e-9], ids=["blocks", "rows"])
+def test_streams_that_are_left(reader: ShardReader, engine: str, visits: float) -> None:
+    verify = "never" if visits else "once"
     for taken in (0, 1, 7):
-        stream = make_stream(reader, engine, threads=3, memory=1 << 16, verify="once", prefetch=2)
+        stream = make_stream(
+            reader, engine, threads=3, memory=1 << 16, verify=verify, prefetch=2, visits=visits
+        )
         for _ in range(taken):
             assert stream.next(30.0) is not None
         stream.stop()
