@@ -1,6 +1,7 @@
 // Memory of blocks and batches. Large pieces are mappings of their own, which go back to the system when they are
 // freed: malloc would keep them in the free lists of its arenas, one for each thread, so that a process would seem to
-// grow with every loader it makes.
+// grow with every loader it makes. A few are kept for the next of the same size, since fresh pages cost more than what
+// is written to them, and let go when no large piece is in use.
 #pragma once
 
 #include <cstddef>
