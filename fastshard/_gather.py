@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,10 +122,6 @@ class DataGather:
     def batch(self, planned: PlannedBatch, epoch: int) -> Batch:
         """A batch of torch tensors."""
         return self.batch_numpy(planned, epoch).to_torch()
-
-    def samples(self, planned: PlannedBatch, epoch: int) -> Sequence[dict[str, Any]]:
-        """Samples as dicts of NumPy values."""
-        return list(self.batch_numpy(planned, epoch).samples())
 
     def batch_numpy(self, planned: PlannedBatch, epoch: int) -> Batch:
         """A batch of NumPy arrays."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fastshard._plan import EpochPlan, PlannedBatch
+from fastshard._transforms import Function
+from fastshard.batch import Batch
 from fastshard.distributed import Topology
 
 __all__ = ["Gather", "Progress", "batches", "sample_lists", "samples"]
-
-Transform = Callable[[Any], Any]
 
 
 class Gather(Protocol):
@@ -20,8 +20,8 @@ class Gather(Protocol):
 
     max_rows: int  # as many samples at once keep memory bounded
 
-    def samples(self, planned: PlannedBatch, epoch: int) -> Sequence[Any]:
-        """They as separate samples."""
+    def batch_numpy(self, planned: PlannedBatch, epoch: int) -> Batch:
+        """They as a batch of arrays."""
 
 
 @dataclass(slots=True)
@@ -73,14 +73,14 @@ class Progress:
 
 
 def batches(
-    progress: Progress, made: Generator[Any, None, None], transform: Transform | None
+    progress: Progress, made: Generator[Any, None, None], transform: Function | None
 ) -> Generator[Any, None, None]:
     """Yields this worker's batches, as they were made."""
     try:
         with closing(made):
             for batch in made:
                 if transform is not None:
-                    batch = transform(batch)
+                    batch = transform.on_batch(batch)
                 progress.batches += 1
                 yield batch
         progress.finished = True
@@ -88,7 +88,7 @@ def batches(
         progress.closed = True
 
 
-def sample_lists(progress: Progress, gather: Gather, transform: Transform | None) -> Iterator[list[Any]]:
+def sample_lists(progress: Progress, gather: Gather, transform: Function | None) -> Iterator[list[Any]]:
     """Yields this worker's batches, each as a list of samples."""
     plan, epoch = progress.plan, progress.plan.start.epoch
     try:
@@ -96,8 +96,7 @@ def sample_lists(progress: Progress, gather: Gather, transform: Transform | None
             planned = plan.batch(index)
             result: list[Any] = []
             for part in _pieces(planned, gather.max_rows):
-                part_samples = gather.samples(part, epoch)
-                result.extend(part_samples if transform is None else map(transform, part_samples))
+                result.extend(_separate(gather.batch_numpy(part, epoch), transform))
             progress.batches += 1
             yield result
         progress.finished = True
@@ -105,19 +104,21 @@ def sample_lists(progress: Progress, gather: Gather, transform: Transform | None
         progress.closed = True
 
 
-def samples(progress: Progress, gather: Gather, transform: Transform | None) -> Iterator[Any]:
+def samples(progress: Progress, gather: Gather, transform: Function | None) -> Iterator[Any]:
     """Yields this worker's samples, batch after batch. Several small batches are gathered at once."""
     epoch = progress.plan.start.epoch
     try:
         for chunk in _chunks(progress, gather.max_rows):
-            for sample in gather.samples(chunk, epoch):
-                if transform is not None:
-                    sample = transform(sample)
+            for sample in _separate(gather.batch_numpy(chunk, epoch), transform):
                 progress.samples += 1
                 yield sample
         progress.finished = True
     finally:
         progress.closed = True
+
+
+def _separate(batch: Batch, transform: Function | None) -> Iterator[Any]:
+    return batch.samples() if transform is None else transform.on_samples(batch)
 
 
 def _chunks(progress: Progress, max_rows: int) -> Iterator[PlannedBatch]:

@@ -1,15 +1,11 @@
-"""Python functions of the user on batches and samples: run ahead, in order, each with its own randomness."""
+"""Python functions of the user on batches and samples: each with its own randomness, and named where they fail."""
 
 from __future__ import annotations
 
 import inspect
-import multiprocessing
-from collections import deque
-from collections.abc import Callable, Generator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +13,7 @@ from fastshard import _core
 from fastshard.batch import Batch
 from fastshard.errors import InvalidError
 
-__all__ = ["Transforms", "generator"]
-
-Backend = Literal["threads", "processes"]
+__all__ = ["Faults", "Function", "Transforms", "generator", "noted"]
 
 
 def generator(seed: int, epoch: int, which: int) -> np.random.Generator:
@@ -33,10 +27,14 @@ def generator(seed: int, epoch: int, which: int) -> np.random.Generator:
     )
 
 
-def wants_rng(function: Callable[..., Any], where: str) -> bool:
+def noted(error: BaseException, note: str) -> None:
+    """Adds a note, as `add_note` of Python 3.11 does: it stands below the error's message."""
+    notes = [*getattr(error, "__notes__", []), note]
+    error.__notes__ = notes  # type: ignore[attr-defined, unused-ignore]  # 3.10 keeps it, and shows nothing
+
+
+def _wants_rng(function: Callable[..., Any]) -> bool:
     """Whether a transform takes the argument `rng`."""
-    if not callable(function):
-        raise InvalidError(f"{where}={function!r}: must be callable")
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # a builtin without a signature
@@ -45,61 +43,166 @@ def wants_rng(function: Callable[..., Any], where: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the user on batches or on samples; picklable if that is.
+
+    What it raises is raised as it is, with a note that says on which samples.
+
+    Attributes:
+        call: the function.
+        name: of the argument that gave it.
+        where: the data set.
+        seed: of the data set's order; part of the key of each `rng`.
+        takes_rng: it is called with `rng=`.
+    """
+
+    call: Callable[..., Any]
+    name: str
+    where: str
+    seed: int
+    takes_rng: bool
+
+    @staticmethod
+    def of(call: Callable[..., Any] | None, name: str, where: str, seed: int) -> Function | None:
+        """Raises `InvalidError` for what cannot be called."""
+        if call is None:
+            return None
+        if not callable(call):
+            raise InvalidError(f"{name}={call!r}: must be callable")
+        return Function(call, name, where, seed, _wants_rng(call))
+
+    def on_batch(self, batch: Batch) -> Any:
+        """What it makes of a batch; `rng` is keyed by the epoch and the batch's first position."""
+        try:
+            if not self.takes_rng:
+                return self.call(batch)
+            first = int(batch.positions[0]) if batch.positions is not None and len(batch.positions) else 0
+            return self.call(batch, rng=generator(self.seed, batch.epoch or 0, first))
+        except Exception as error:
+            first_id = f" from {int(batch.ids[0])} on" if len(batch.ids) else ""
+            count = f"{len(batch.ids)} samples{first_id}"
+            noted(error, f"{self.name}= failed on a batch of {count}, of {self.where} (epoch {batch.epoch})")
+            raise
+
+    def on_samples(self, batch: Batch) -> Iterator[Any]:
+        """What it makes of each sample; `rng` is keyed by the epoch and the sample's id. `batch` holds arrays."""
+        epoch, ids = batch.epoch or 0, batch.ids.tolist()
+        for i, sample in enumerate(batch.samples()):
+            try:
+                made = self._on_sample(sample, ids[i], epoch)
+            except Exception as error:
+                noted(error, self._failed_on(batch, i))
+                raise
+            yield made
+
+    def tried(self, batch: Batch) -> tuple[list[Any], dict[int, Exception]]:
+        """As `on_samples`, going on where it fails: the results, and what it raised by places in the batch."""
+        epoch, ids = batch.epoch or 0, batch.ids.tolist()
+        results: list[Any] = []
+        faults: dict[int, Exception] = {}
+        for i, sample in enumerate(batch.samples()):
+            try:
+                results.append(self._on_sample(sample, ids[i], epoch))
+            except Exception as error:
+                noted(error, self._failed_on(batch, i))
+                faults[i] = error
+        return results, faults
+
+    def _on_sample(self, sample: dict[str, Any], id: int, epoch: int) -> Any:
+        if not self.takes_rng:
+            return self.call(sample)
+        return self.call(sample, rng=generator(self.seed, epoch, id))
+
+    def _failed_on(self, batch: Batch, i: int) -> str:
+        source = "" if batch.source is None else f" (of source {int(batch.source[i])})"
+        return (
+            f"{self.name}= failed on sample {int(batch.ids[i])}{source} of {self.where} (epoch {batch.epoch})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What `sample_transform` raised, by places in the batch."""
+
+    raised: dict[int, Exception]
+
+
+@dataclass(frozen=True, slots=True)
 class Transforms:
     """What is done with a batch before it is delivered; picklable if the functions are.
 
     Attributes:
-        batch: called with a `Batch`, and with `rng=` where it takes that.
-        sample: called with each sample as a dict of NumPy values, likewise; the results are collated as torch does.
-        seed: of the data set's order; part of the key of each `rng`.
+        batch: called with a `Batch` of tensors.
+        sample: called with each sample as a dict of NumPy values; the results are collated as torch does.
+        keep_going: where `sample` fails, `Faults` are returned instead of a batch.
     """
 
-    batch: Callable[..., Any] | None
-    sample: Callable[..., Any] | None
-    seed: int
-    batch_rng: bool = False
-    sample_rng: bool = False
+    batch: Function | None
+    sample: Function | None
+    keep_going: bool = False
 
     @staticmethod
-    def of(batch: Callable[..., Any] | None, sample: Callable[..., Any] | None, seed: int) -> Transforms:
+    def of(
+        batch: Callable[..., Any] | None,
+        sample: Callable[..., Any] | None,
+        *,
+        where: str,
+        seed: int,
+        keep_going: bool = False,
+    ) -> Transforms:
         """Raises `InvalidError` for what cannot be called."""
         return Transforms(
-            batch,
-            sample,
-            seed,
-            batch is not None and wants_rng(batch, "transform"),
-            sample is not None and wants_rng(sample, "sample_transform"),
+            Function.of(batch, "transform", where, seed),
+            Function.of(sample, "sample_transform", where, seed),
+            keep_going,
         )
 
     def __bool__(self) -> bool:
         return self.batch is not None or self.sample is not None
 
     def __call__(self, batch: Batch) -> Any:
-        """The batch as it is delivered. `batch` holds NumPy arrays."""
-        epoch = batch.epoch or 0
-        if self.sample is not None:
-            batch = self._collated(batch, epoch)
-        else:
-            batch = batch.to_torch()
-        if self.batch is None:
-            return batch
-        if not self.batch_rng:
-            return self.batch(batch)
-        first = int(batch.positions[0]) if batch.positions is not None else 0
-        return self.batch(batch, rng=generator(self.seed, epoch, first))
+        """The batch as it is delivered, or `Faults`. `batch` holds NumPy arrays.
 
-    def _collated(self, batch: Batch, epoch: int) -> Any:
+        Raises:
+            InvalidError: A function returned None.
+            Exception: What a function raised, with a note.
+        """
+        made: Any
+        if self.sample is None:
+            made = batch.to_torch()
+        elif self.keep_going:
+            results, faults = self.sample.tried(batch)
+            if faults:
+                return Faults(faults)
+            made = self._collated(self.sample, batch, results)
+        else:
+            made = self._collated(self.sample, batch, list(self.sample.on_samples(batch)))
+        if self.batch is None:
+            return made
+        made = self.batch.on_batch(made)
+        if made is None:
+            raise InvalidError("transform= returned None: it must return the batch that is to be delivered")
+        return made
+
+    @staticmethod
+    def _collated(sample: Function, batch: Batch, results: list[Any]) -> Any:
         from torch.utils.data import default_collate
 
-        assert self.sample is not None
-        if self.sample_rng:
-            results = [
-                self.sample(sample, rng=generator(self.seed, epoch, id))
-                for sample, id in zip(batch.samples(), batch.ids.tolist(), strict=True)
-            ]
-        else:
-            results = [self.sample(sample) for sample in batch.samples()]
-        collated = default_collate(results)
+        try:
+            collated = default_collate(results)
+        except Exception as error:
+            for id, result in zip(batch.ids.tolist(), results, strict=True):
+                if result is None:
+                    raise InvalidError(
+                        f"sample_transform= returned None for sample {id} of {sample.where}: it must return the "
+                        "sample that is to be delivered"
+                    ) from None
+            noted(
+                error,
+                f"what sample_transform= returned for {len(results)} samples of {sample.where} makes no batch: give "
+                "each the same keys, shapes and types (torch.utils.data.default_collate joins them)",
+            )
+            raise
         if not isinstance(collated, dict):
             return collated
         return Batch(
@@ -110,62 +213,3 @@ class Transforms:
             source=batch.source,
             epoch=batch.epoch,
         )
-
-    def ahead(
-        self, batches: Generator[Batch, None, None], workers: int, backend: Backend
-    ) -> Generator[Any, None, None]:
-        """Transformed batches in their order, up to `2 * workers` ahead of the consumer."""
-        with closing(batches), closing(_Pool(self, workers, backend)) as pool:
-            pending: deque[Future[Any]] = deque()
-            for batch in batches:
-                pending.append(pool.submit(batch))
-                if len(pending) >= 2 * workers:
-                    yield pool.result(pending.popleft())
-            while pending:
-                yield pool.result(pending.popleft())
-
-
-class _Pool:
-    """Threads or processes that run transforms. Closing drops what has not begun."""
-
-    def __init__(self, transforms: Transforms, workers: int, backend: Backend) -> None:
-        self._transforms = transforms
-        self._executor: Executor
-        if backend == "threads":
-            self._executor = ThreadPoolExecutor(workers, thread_name_prefix="fs-transform")
-        else:
-            context = multiprocessing.get_context("spawn")  # a fork would copy threads and their locks
-            self._executor = ProcessPoolExecutor(
-                workers, mp_context=context, initializer=_install, initargs=(transforms,)
-            )
-        self._backend = backend
-
-    def submit(self, batch: Batch) -> Future[Any]:
-        if self._backend == "threads":
-            return self._executor.submit(self._transforms, batch)
-        return self._executor.submit(_run_installed, batch)
-
-    def result(self, future: Future[Any]) -> Any:
-        """What the transforms made. Tensors come from another process as arrays, through its pipe."""
-        result = future.result()
-        if self._backend == "processes" and isinstance(result, Batch):
-            return result.to_torch()
-        return result
-
-    def close(self) -> None:
-        self._executor.shutdown(wait=True, cancel_futures=True)
-
-
-_installed: list[Transforms] = []  # in a transform process: what it runs
-
-
-def _install(transforms: Transforms) -> None:
-    import torch
-
-    torch.set_num_threads(1)
-    _installed[:] = [transforms]
-
-
-def _run_installed(batch: Batch) -> Any:
-    result = _installed[0](batch)
-    return result.to_numpy() if isinstance(result, Batch) else result

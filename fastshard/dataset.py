@@ -14,10 +14,11 @@ from torch.utils.data import IterableDataset
 from fastshard import _accelerate, _handover, distributed
 from fastshard._epochs import EpochCounter, Member, Start, set_epoch
 from fastshard._gather import Reading
-from fastshard._iteration import Progress, Transform, batches, samples
+from fastshard._iteration import Progress, batches, samples
 from fastshard._options import OrderOptions
 from fastshard._plan import EpochPlan
 from fastshard._source import Source
+from fastshard._transforms import Function
 from fastshard.batch import register_collate
 from fastshard.distributed import Topology, WorkerInfo
 from fastshard.errors import InvalidError, StateError
@@ -64,7 +65,7 @@ class ShardDataset(IterableDataset[Any]):
         drop_last: bool = False,
         columns: Sequence[str] | None = None,
         cast: Mapping[str, str] | None = None,
-        transform: Transform | None = None,
+        transform: Callable[..., Any] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         replication: int = 1,
@@ -99,7 +100,9 @@ class ShardDataset(IterableDataset[Any]):
             drop_last: the same as `tail="drop"`.
             columns: the columns to read; all if None.
             cast: column or type name to the type to deliver, such as `{"float64": "float32"}`.
-            transform: is given each sample (each batch if `batched`), and what it returns is yielded.
+            transform: is given each sample (each batch if `batched`), and what it returns is yielded. It may take
+                `rng`, a NumPy generator keyed by seed, epoch and the sample's id (the batch's first position):
+                augmentation is the same under any division and after a resume.
             rank: this process among `world_size`; both None to find out.
             world_size: the number of ranks.
             replication: so many consecutive ranks get the same samples.
@@ -138,8 +141,6 @@ class ShardDataset(IterableDataset[Any]):
         )
         if batched and batch_size is None:
             raise InvalidError("batched=True: give batch_size=, the samples of one batch of one rank")
-        if transform is not None and not callable(transform):
-            raise InvalidError(f"transform={transform!r}: must be callable")
         if isinstance(columns, str):
             raise InvalidError(f"columns={columns!r}: must be a list of names")
         forms = FormOptions(
@@ -161,7 +162,7 @@ class ShardDataset(IterableDataset[Any]):
         )
         self._source = Source(path, order, reading)
         self._batched = bool(batched)
-        self._transform = transform
+        self._transform = Function.of(transform, "transform", self.path, seed)
         self._epochs = EpochCounter()
         self._carried: tuple[int, int] | None = None
         self._of_loader = False

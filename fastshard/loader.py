@@ -15,7 +15,8 @@ from fastshard._checking import Verify
 from fastshard._engine import EngineName
 from fastshard._iteration import Progress
 from fastshard._pipeline import Pipeline, choose, two_windows
-from fastshard._transforms import Backend, Transforms
+from fastshard._transform_pool import Backend, TransformPool
+from fastshard._transforms import Transforms
 from fastshard.batch import Batch
 from fastshard.dataset import ShardDataset
 from fastshard.distributed import usable_cpus
@@ -175,7 +176,10 @@ class ShardLoader:
             cache_bytes=memory,
             max_open=max_open,
         )
-        self._transforms = Transforms.of(transform, sample_transform, seed)
+        replaces = on_bad_sample == "replace"
+        self._transforms = Transforms.of(
+            transform, sample_transform, where=self._dataset.path, seed=seed, keep_going=replaces
+        )
         self._data = self._dataset._source.open()
         self._pipeline = Pipeline(
             data=self._data,
@@ -187,10 +191,11 @@ class ShardLoader:
             threads=threads or usable_cpus(),
             prefetch=prefetch,
             read_timeout=read_timeout,
-            keep_going=on_bad_sample == "replace",
+            keep_going=replaces,
         )
+        self._pool = TransformPool(self._transforms, self._pipeline.threads, transform_backend)
         self._progress: Progress | None = None
-        self._bad = BadSamples(self._data, self._dataset.path)
+        self._bad = BadSamples(self._data, self._pipeline.gather, self._dataset.path)
         self._totals = Totals()
         self._streams: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -212,7 +217,7 @@ class ShardLoader:
 
         batches: Batches = self._made(progress)
         if self._transforms:
-            batches = self._transforms.ahead(batches, self._pipeline.threads, self._options.transform_backend)
+            batches = self._pool.ahead(batches, self._bad.transformable)
         elif self._options.pin_memory and self._options.device is None:
             batches = _pinned(batches)
         if self._options.device is not None:
@@ -256,7 +261,7 @@ class ShardLoader:
             self._totals.add(stream.stats())
 
     def _replaced(self, index: int, error: CorruptError | StorageError) -> Batch:
-        return self._bad.replaced(index, error, self._pipeline.gather)
+        return self._bad.replaced(index, error)
 
     # What it is.
 
@@ -328,9 +333,13 @@ class ShardLoader:
     # Its life.
 
     def close(self) -> None:
-        """Ends the threads of every iteration and lets go of mappings. A loader that is used again opens again."""
+        """Ends the threads of every iteration and the processes of transforms, and lets go of mappings.
+
+        A loader that is used again opens again.
+        """
         for stream in list(self._streams):
             stream.stop()
+        self._pool.close()
         self._data.close()
 
     def __enter__(self) -> ShardLoader:

@@ -17,9 +17,10 @@ import torch.utils.data
 
 from fastshard import _accelerate, distributed
 from fastshard._epochs import Start
-from fastshard._iteration import Progress, Transform, batches, sample_lists
+from fastshard._iteration import Progress, batches, sample_lists
 from fastshard._shared import SharedCell
 from fastshard._source import Source
+from fastshard._transforms import Function
 from fastshard.dataset import ShardDataset
 from fastshard.distributed import Topology
 from fastshard.errors import InvalidError
@@ -204,7 +205,7 @@ class _Feed(torch.utils.data.IterableDataset[Any]):
     """What the workers iterate: the batches of the epoch that the main process names, before it starts them or, where
     they stay, before it starts them again."""
 
-    def __init__(self, source: Source, transform: Transform | None, *, samples: bool, again: bool) -> None:
+    def __init__(self, source: Source, transform: Function | None, *, samples: bool, again: bool) -> None:
         super().__init__()
         self.source = source
         self.samples = samples

@@ -1,0 +1,240 @@
+"""Functions of the user: named where they fail, replaced where that is asked for, in processes that stay."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fastshard as fs
+import fastshard.torch
+from fastshard.errors import CorruptError, InvalidError
+
+ROWS = 120
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> str:
+    fs.write({"x": np.arange(ROWS), "y": np.arange(ROWS) % 7}, tmp_path / "numbers")
+    return str(tmp_path / "numbers")
+
+
+class Unsendable(Exception):
+    """Cannot be made again from its `args`, as pickle does."""
+
+    def __init__(self, sample: int, reason: str) -> None:
+        super().__init__(f"{sample}: {reason}")
+
+
+def fails_on_13(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["x"] == 13:
+        raise ValueError("not a picture")
+    return {"x": sample["x"], "pid": os.getpid()}
+
+
+def fails_oddly(sample: dict[str, Any]) -> dict[str, Any]:
+    raise Unsendable(int(sample["x"]), "odd")
+
+
+def fails_on_batches(batch: fs.Batch) -> fs.Batch:
+    raise ValueError("no batch")
+
+
+def fails_often(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["x"] % 10 == 0:
+        raise ValueError("not a picture")
+    return sample
+
+
+def forgets(value: Any) -> None:
+    pass
+
+
+def differs(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"a" if sample["x"] % 2 else "b": 1}
+
+
+def dies(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["x"] == 13:
+        os._exit(3)
+    return sample
+
+
+def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"x": sample["x"], "noise": rng.random()}
+
+
+def noisy_batch(batch: fs.Batch, rng: np.random.Generator) -> fs.Batch:
+    batch["noise"] = torch.from_numpy(rng.random(batch.num_samples))
+    return batch
+
+
+def notes(error: BaseException) -> str:
+    return "\n".join(getattr(error, "__notes__", []))
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_what_fails_is_named_with_its_sample(numbers: str, backend: Any) -> None:
+    with fs.ShardLoader(
+        numbers, batch_size=8, sample_transform=fails_on_13, transform_backend=backend, threads=1
+    ) as loader:
+        with pytest.raises(ValueError, match="not a picture") as caught:
+            list(loader)
+        assert f"sample_transform= failed on sample 13 of {numbers} (epoch 0)" in notes(caught.value)
+
+
+def test_a_data_set_names_what_fails(numbers: str) -> None:
+    with pytest.raises(ValueError, match="not a picture") as caught:
+        list(fs.ShardDataset(numbers, transform=fails_on_13))
+    assert "transform= failed on sample 13 of" in notes(caught.value)
+    with pytest.raises(ValueError, match="no batch") as caught:
+        list(fs.ShardDataset(numbers, batch_size=8, batched=True, transform=fails_on_batches))
+    assert "transform= failed on a batch of 8 samples from 0 on" in notes(caught.value)
+
+
+def test_errors_that_cannot_be_sent_are_told(numbers: str) -> None:
+    with (
+        fs.ShardLoader(
+            numbers, batch_size=8, sample_transform=fails_oddly, transform_backend="processes", threads=1
+        ) as loader,
+        pytest.raises(
+            RuntimeError, match=r"(?s)cannot be sent between processes.*Unsendable: 0: odd"
+        ) as caught,
+    ):
+        list(loader)
+    assert "failed on sample 0" in notes(caught.value)
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_samples_on_which_a_transform_fails_are_replaced(numbers: str, backend: Any) -> None:
+    with fs.ShardLoader(
+        numbers,
+        batch_size=8,
+        shuffle=True,
+        seed=3,
+        sample_transform=fails_on_13,
+        transform_backend=backend,
+        threads=1,
+        on_bad_sample="replace",
+    ) as loader:
+        plain = [batch.ids.tolist() for batch in fs.ShardLoader(numbers, batch_size=8, shuffle=True, seed=3)]
+        batches = list(loader)
+        (bad,) = loader.bad_samples
+        assert (bad.id, bad.message.startswith("ValueError: not a picture")) == (13, True)
+        assert bad.replaced_by != 13
+        assert loader.stats().bad_samples == 1
+        for batch, ids in zip(batches, plain, strict=True):
+            assert batch["x"].tolist() == batch.ids.tolist()
+            assert batch.ids.tolist() == [bad.replaced_by if id == 13 else id for id in ids]
+            if 13 in ids:
+                assert batch.is_repeat.tolist() == [id == 13 for id in ids]
+
+
+def test_a_stand_in_that_fails_is_replaced_as_well(numbers: str) -> None:
+    order = np.concatenate([batch.ids for batch in fs.ShardLoader(numbers, batch_size=8, lanes=1)])
+    bad = [int(id) for id in order[5:8]]
+
+    def fails(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["x"] in bad:
+            raise ValueError("not a picture")
+        return sample
+
+    loader = fs.ShardLoader(numbers, batch_size=8, lanes=1, sample_transform=fails, on_bad_sample="replace")
+    batches = list(loader)
+    assert batches[0].ids.tolist() == [*order[:5].tolist(), *[int(order[8])] * 3]
+    assert [(sample.id, sample.replaced_by) for sample in loader.bad_samples] == [
+        (id, order[8]) for id in bad
+    ]
+
+
+def test_a_transform_that_fails_often_raises(numbers: str) -> None:
+    loader = fs.ShardLoader(numbers, batch_size=8, sample_transform=fails_often, on_bad_sample="replace")
+    with pytest.raises(
+        CorruptError, match=r"11 bad samples.*ValueError: not a picture.*sample \d+0"
+    ) as caught:
+        list(loader)
+    assert "verify" not in str(caught.value)  # the data are as they were written
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_forgotten_return_is_named(numbers: str) -> None:
+    with pytest.raises(InvalidError, match="transform= returned None: it must return"):
+        list(fs.ShardLoader(numbers, batch_size=8, transform=forgets))
+    with pytest.raises(InvalidError, match="sample_transform= returned None for sample 0 of"):
+        list(fs.ShardLoader(numbers, batch_size=8, sample_transform=forgets))
+
+
+def test_results_that_make_no_batch_are_named(numbers: str) -> None:
+    with pytest.raises(KeyError) as caught:
+        list(fs.ShardLoader(numbers, batch_size=8, sample_transform=differs))
+    assert "what sample_transform= returned for 8 samples" in notes(caught.value)
+
+
+def test_functions_that_cannot_be_sent_are_refused_when_the_loader_is_made(numbers: str) -> None:
+    with pytest.raises(
+        InvalidError, match=r"transform=<function .*<lambda>.*at its top level, or transform_"
+    ):
+        fs.ShardLoader(numbers, batch_size=8, transform=lambda batch: batch, transform_backend="processes")
+    fs.ShardLoader(numbers, batch_size=8, transform=lambda batch: batch).close()
+
+
+def pids(loader: fs.ShardLoader) -> set[int]:
+    return {pid for batch in loader for pid in batch["pid"].tolist()}
+
+
+def sends_pid(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"pid": os.getpid()}
+
+
+def test_processes_stay_from_epoch_to_epoch_and_end_with_close(numbers: str) -> None:
+    loader = fs.ShardLoader(
+        numbers, batch_size=8, sample_transform=sends_pid, transform_backend="processes", threads=1
+    )
+    (first,) = pids(loader)
+    assert first != os.getpid()
+    for _ in loader:  # an iteration that is given up does not end them
+        break
+    assert pids(loader) == {first}
+    loader.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+    (second,) = pids(loader)  # a loader that is used again opens again
+    assert second != first
+    loader.close()
+
+
+def test_a_process_that_dies_is_told_and_the_next_iteration_has_another(numbers: str) -> None:
+    with fs.ShardLoader(
+        numbers, batch_size=8, sample_transform=dies, transform_backend="processes", threads=1
+    ) as loader:
+        for _ in range(2):
+            with pytest.raises(BrokenProcessPool, match="a process that runs transforms ended"):
+                list(loader)
+
+
+def noise_of(batches: Any) -> dict[int, float]:
+    return {
+        int(x): float(noise) for batch in batches for x, noise in zip(batch["x"], batch["noise"], strict=True)
+    }
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_set_gives_the_randomness_of_a_loader(numbers: str, workers: int) -> None:
+    expected = noise_of(fs.ShardLoader(numbers, batch_size=8, shuffle=True, seed=5, sample_transform=noisy))
+    dataset = fs.ShardDataset(numbers, shuffle=True, seed=5, transform=noisy)
+    loader = fastshard.torch.DataLoader(dataset, batch_size=16, num_workers=workers)
+    assert noise_of(loader) == expected
+    assert noise_of(loader) != expected  # another epoch
+    stock = fs.ShardDataset(numbers, shuffle=True, seed=5, transform=noisy, batch_size=8)
+    assert noise_of(torch.utils.data.DataLoader(stock, batch_size=8, num_workers=workers)) == expected
+
+
+def test_batches_of_a_data_set_have_the_randomness_of_a_loader(numbers: str) -> None:
+    expected = noise_of(fs.ShardLoader(numbers, batch_size=8, seed=5, transform=noisy_batch))
+    dataset = fs.ShardDataset(numbers, batch_size=8, batched=True, seed=5, transform=noisy_batch)
+    assert noise_of(dataset) == expected
