@@ -11,7 +11,7 @@ import pytest
 from journals import TRAINERS, curve, make_data
 from launching import call
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CONNECT = {"classic": [], "connect": ["--connect"]}
 WHERE = {"local": ["--local-mode"], "executors": []}
