@@ -47,6 +47,8 @@ class Reading:
 
     def __post_init__(self) -> None:
         self._files()
+        if not isinstance(self.add, Mapping):
+            raise InvalidError(f"add={self.add!r}: must be a dict of new columns, such as {{'id': '__id__'}}")
         for name, what in self.add.items():
             if what not in _ADDED:
                 raise InvalidError(

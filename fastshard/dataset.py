@@ -23,7 +23,7 @@ from fastshard.batch import register_collate
 from fastshard.distributed import Topology, WorkerInfo
 from fastshard.errors import InvalidError, StateError
 from fastshard.forms import Binary, FormOptions
-from fastshard.reader import Verify
+from fastshard.reader import Verify, column_names
 from fastshard.source import Data, Recipe
 from fastshard.state import State, WorkerPart
 
@@ -141,24 +141,24 @@ class ShardDataset(IterableDataset[Any]):
         )
         if batched and batch_size is None:
             raise InvalidError("batched=True: give batch_size=, the samples of one batch of one rank")
-        if isinstance(columns, str):
-            raise InvalidError(f"columns={columns!r}: must be a list of names")
+        if not isinstance(batched, bool):
+            raise InvalidError(f"batched={batched!r}: must be True or False")
         forms = FormOptions(
             lists,
-            dict(tensors or {}),
-            dict(cast or {}),
-            dict(fill_null or {}),
+            {} if tensors is None else tensors,
+            {} if cast is None else cast,
+            {} if fill_null is None else fill_null,
             null_masks,
             binary,
-            dict(pad or {}),
+            {} if pad is None else pad,
         )
         reading = Reading(
-            columns=None if columns is None else tuple(columns),
+            columns=column_names(columns),
             forms=forms,
             verify=verify,
             cache_bytes=cache_bytes,
             max_open=max_open,
-            add=dict(add or {}),
+            add={} if add is None else add,
         )
         self._source = Source(path, order, reading)
         self._batched = bool(batched)

@@ -82,6 +82,15 @@ class FormOptions:
     pad: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for option in ("tensors", "cast", "fill_null", "pad"):
+            value = getattr(self, option)
+            if not isinstance(value, Mapping):
+                raise InvalidError(f"{option} is a dict by column names, not {value!r}")
+            object.__setattr__(self, option, dict(value))
+        if not isinstance(self.null_masks, bool):
+            raise InvalidError(f"null_masks is True or False, not {self.null_masks!r}")
+        cast = {dtype_name(name): dtype_name(dtype) for name, dtype in self.cast.items()}
+        object.__setattr__(self, "cast", cast)
         if self.lists not in ("auto", "ragged"):
             raise InvalidError(f"lists is 'auto' or 'ragged', not {self.lists!r}")
         for name, pin in self.tensors.items():
@@ -89,11 +98,15 @@ class FormOptions:
                 raise InvalidError(
                     f"tensors[{name!r}] is (dtype, shape), as in ('float32', (16,)), not {pin!r}"
                 )
-            check_dtype(pin[0], f"tensors[{name!r}]")
-            if len(pin[1]) > _MAX_DIMENSIONS or not all(
-                isinstance(size, int) and size >= 0 for size in pin[1]
+            dtype, shape = dtype_name(pin[0]), pin[1]
+            check_dtype(dtype, f"tensors[{name!r}]")
+            if (
+                not isinstance(shape, Sequence)
+                or len(shape) > _MAX_DIMENSIONS
+                or not all(isinstance(size, int) and size >= 0 for size in shape)
             ):
-                raise InvalidError(f"tensors[{name!r}]: a shape is a tuple of sizes, not {pin[1]!r}")
+                raise InvalidError(f"tensors[{name!r}]: a shape is a tuple of sizes, not {shape!r}")
+            self.tensors[name] = dtype, tuple(shape)  # type: ignore[index]
         for name, dtype in self.cast.items():
             check_dtype(dtype, f"cast[{name!r}]")
         if self.binary not in ("bytes", "view"):
@@ -117,6 +130,15 @@ def _check_padding(name: str, padding: Any) -> None:
             f"pad[{name!r}] is (length, value), as in (2048, 0), or (length, value, 'truncate') to cut longer lists; "
             f"not {padding!r}"
         )
+
+
+def dtype_name(dtype: Any) -> Any:
+    """The name of a dtype that NumPy or torch may have made; what is none of these as it is."""
+    if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
+        return np.dtype(dtype).name
+    if type(dtype).__module__ == "torch" and type(dtype).__name__ == "dtype":
+        return str(dtype).removeprefix("torch.")
+    return dtype
 
 
 def check_dtype(name: Any, where: str) -> None:
@@ -271,6 +293,11 @@ def _form(
     if description["extension"] == _VARIABLE_TENSOR and kind == "struct":
         return _variable_tensor(description, options, top)
     if kind in _DTYPES:
+        pinned = options.tensors.get(description["name"]) if top else None
+        if pinned is not None and pinned[1] != ():
+            raise InvalidError(
+                f"tensors[{description['name']!r}] wants shape {pinned[1]}, the column has one {kind} a row"
+            )
         return _array(description, (), options, top)
     if kind == "fixed_size_list":
         shape, inner = _fixed_shape(description)

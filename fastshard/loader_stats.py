@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["LoaderStats", "Totals"]
 
@@ -64,6 +65,36 @@ class LoaderStats:
     @property
     def bytes_per_second(self) -> float:
         return self.bytes / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        """The main figures in a few lines; `repr` has all of them."""
+        from fastshard._text import count, fields, rate, seconds, size
+
+        lines = [
+            (
+                "delivered",
+                f"{count(self.batches, 'batch', 'batches')}, {count(self.samples, 'sample')}, {size(self.bytes)}",
+            ),
+            (
+                "in",
+                f"{seconds(self.seconds)}: {self.samples_per_second:,.0f} samples/s, {rate(self.bytes, self.seconds)}",
+            ),
+            ("waited", f"{seconds(self.wait_seconds)} for batches"),
+        ]
+        if self.blocks_read or self.rows_read:
+            again = f", {count(self.blocks_read_again)} of them again" if self.blocks_read_again else ""
+            lines.append(("read", f"{size(self.bytes_read)} in {count(self.blocks_read, 'block')}{again}"))
+        if self.bad_samples:
+            lines.append(("replaced", count(self.bad_samples, "bad sample")))
+        lines += [
+            ("engine", f"{self.engine}: {self.engine_reason}"),
+            ("verify", f"{self.verify}: {self.verify_reason}"),
+            ("limit", self.limit),
+        ]
+        return fields(lines)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
 
 
 class Totals:

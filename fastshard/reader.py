@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ReadOptions", "ShardReader", "Verify", "open"]
 
 _OPEN_ATTEMPTS = 5
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +93,47 @@ def open(
     """
     forms = FormOptions(
         lists,
-        dict(tensors or {}),
-        dict(cast or {}),
-        dict(fill_null or {}),
+        {} if tensors is None else tensors,
+        {} if cast is None else cast,
+        {} if fill_null is None else fill_null,
         null_masks,
         binary,
-        dict(pad or {}),
+        {} if pad is None else pad,
     )
     options = ReadOptions(verify, cache_bytes, max_open)
     try:
         return ShardReader(path, columns=columns, forms=forms, options=options)
     except NotFoundError as error:
-        if "?" not in os.fspath(path):
+        if "?" not in str(path):
             raise
         raise NotFoundError(
             f"{error}; fs.open opens whole data sets: take a part with .split(), .filter() or .select(), or open "
             "the text with fastshard.views.open_spec"
         ) from None
+
+
+def column_names(columns: Any) -> tuple[str, ...] | None:
+    """What `columns=` says. Raises `InvalidError` for what is no list of names."""
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise InvalidError(f"columns={columns!r}: must be a list of names")
+    names = tuple(columns)
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidError(f"columns={columns!r}: must be a list of names, and {name!r} is none")
+    return names
+
+
+def _checked_path(path: Any) -> str:
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise InvalidError(f"{path!r} is no path: fs.open wants the directory of a data set")
+    if _URL.match(text) and not os.path.lexists(text):
+        raise InvalidError(
+            f"{text}: data sets are read from directories of this machine; fs.cached({text!r}) brings one here"
+        )
+    return os.path.expanduser(text)
 
 
 class ShardReader(SampleSequence):
@@ -127,10 +153,8 @@ class ShardReader(SampleSequence):
         options: ReadOptions | None = None,
         fingerprint: str | None = None,
     ) -> None:
-        self._path = os.fspath(path)
-        self._names = None if columns is None else tuple(columns)
-        if isinstance(columns, str):
-            raise InvalidError(f"columns is a list of names, not the string {columns!r}")
+        self._path = _checked_path(path)
+        self._names = column_names(columns)
         self._forms = forms or FormOptions()
         self._options = options or ReadOptions()
         self._index, self._core, self._checking = _open_core(os.path.abspath(self._path), self._options)

@@ -346,7 +346,7 @@ class PathRecipe(Recipe):
 
 def absolute(path: str) -> str:
     """A path of this machine as absolute; a URL as it is."""
-    return path if "://" in path else os.path.abspath(path)
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
 
 
 def recipe_of(samples: str | os.PathLike[str] | Data | Recipe) -> Recipe:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fastshard._text import count, fields, seconds, size
 from fastshard.cli._options import echo_json, json_option, path_argument
-from fastshard.cli._text import count, fields, seconds, size
 
 if TYPE_CHECKING:
     from fastshard._measure import Measured

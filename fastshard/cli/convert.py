@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
+from fastshard._text import count, rate, seconds, size
 from fastshard.cli._options import echo_json, json_option
-from fastshard.cli._text import count, rate, seconds, size
 
 __all__ = ["command"]
 
@@ -76,8 +76,8 @@ def _tensor(value: str) -> tuple[str, tuple[str, tuple[int, ...]]]:
 )
 @click.option("--shuffle-seed", type=int, metavar="N", help="Write the rows in a random order.")
 @click.option("--compression", metavar="NAME", help="none, lz4, zstd or zstd:LEVEL.  [default: none]")
-@click.option("--overwrite", "mode", flag_value="overwrite", help="Replace a data set that is there.")
-@click.option("--append", "mode", flag_value="append", help="Add to a data set that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace a data set that is there.")
+@click.option("--append", is_flag=True, help="Add to a data set that is there.")
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Processes.  [default: one for each CPU, at most 8]"
 )
@@ -104,7 +104,8 @@ def command(
     transform: str | None,
     shuffle_seed: int | None,
     compression: str | None,
-    mode: str | None,
+    overwrite: bool,
+    append: bool,
     workers: int | None,
     metadata: tuple[tuple[str, str], ...],
     block_bytes: int | None,
@@ -132,6 +133,8 @@ def command(
     """
     from fastshard.conversion import Changes, convert_source, open_source, write_options
 
+    if overwrite and append:
+        raise click.UsageError("--overwrite and --append contradict each other: give one of them")
     options = write_options(compression, block_bytes, shard_bytes)
     source = open_source(sources[0] if len(sources) == 1 else sources)
     condition = None
@@ -154,7 +157,7 @@ def command(
         changes,
         options=options,
         workers=workers or _default_workers(),
-        mode=mode or "error",  # type: ignore[arg-type]
+        mode="overwrite" if overwrite else "append" if append else "error",
         metadata={name: _json_or_text(value) for name, value in metadata},
         progress=progress,
     )

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
+from fastshard._text import fields, shorten, table, width
 from fastshard.cli._options import json_option, path_argument
-from fastshard.cli._text import fields, shorten, table, width
 
 __all__ = ["command"]
 

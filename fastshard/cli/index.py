@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import click
 
+from fastshard._text import count, size
 from fastshard.cli._options import echo_json, json_option
-from fastshard.cli._text import count, size
 
 __all__ = ["command"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fastshard._text import count, fields, shorten, size, table
 from fastshard.cli._options import echo_json, json_option, path_argument
-from fastshard.cli._text import count, fields, shorten, size, table
 
 if TYPE_CHECKING:
     from fastshard._index import ColumnStats, DatasetIndex, FieldText

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fastshard._text import count, fields, size, table
 from fastshard.cli._options import echo_json, json_option, path_argument
-from fastshard.cli._text import count, fields, size, table
 
 if TYPE_CHECKING:
     from fastshard.plan import EpochOverview, RankOverview

@@ -6,8 +6,8 @@ import os
 
 import click
 
+from fastshard._text import count, size
 from fastshard.cli._options import echo_json, json_option, path_argument
-from fastshard.cli._text import count, size
 
 __all__ = ["command"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 from tqdm import tqdm
 
+from fastshard._text import count, rate, seconds, size
 from fastshard.cli._options import echo_json, json_option, path_argument
-from fastshard.cli._text import count, rate, seconds, size
 from fastshard.errors import CorruptError, NotFoundError
 
 if TYPE_CHECKING:
@@ -35,8 +35,9 @@ def command(context: click.Context, path: str, quiet: bool, as_json: bool) -> No
       fastshard verify train/
       fastshard verify train/ --json | jq .faults
     """
-    from fastshard.views import path_of
+    from fastshard.views import parse_spec, path_of
 
+    parse_spec(path)  # says what is wrong with the part that it names
     path = path_of(path)
     rows, checked, elapsed, faults = _verify(path, show_progress=not (quiet or as_json))
     if as_json:

@@ -96,7 +96,7 @@ def _locate_by_arrow(text: str, scheme: str) -> Place:
     except pa.ArrowNotImplementedError:
         return _locate_by_fsspec(text, scheme)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise InvalidError(f"{text}: not a URL that pyarrow.fs opens ({first_line(error)})") from error
+        raise InvalidError(f"{text}: pyarrow.fs cannot open this URL: {first_line(error)}") from error
     if fixed < len(parts):
         path = "/".join([path.rstrip("/"), *parts[fixed:]])
     return Place(filesystem, path, public_name(text), local=scheme == "file", portable=True)
@@ -131,7 +131,8 @@ def _split_query(url: str) -> tuple[str, str]:
 def absent(place: Place) -> NotFoundError:
     """The error for a source that is not there."""
     where = f" (looked in {os.getcwd()})" if place.local and not os.path.isabs(place.name) else ""
-    return NotFoundError(f"{place.name}: no such file or directory to convert{where}")
+    unless = "" if place.local else ", or its server cannot be reached"
+    return NotFoundError(f"{place.name}: no such file or directory to convert{where}{unless}")
 
 
 def first_line(error: BaseException) -> str:

@@ -126,7 +126,12 @@ class DatasetWrite:
             }
         self._provenance = origin
         self.target = pa.ipc.read_schema(pa.py_buffer(base.schema_ipc)) if base else None
-        normal = Normaliser(schema, self.target).schema
+        try:
+            normal = Normaliser(schema, self.target).schema
+        except SchemaError as error:
+            if self.target is None:
+                raise
+            raise SchemaError(f"{transaction.path}: cannot append: {error}") from None
         self.schema = schema if as_is else normal
         self._schema_ipc = base.schema_ipc if base else _serialize(self.schema)
         if options is None:

@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 
-from fastshard.cli._text import count, fields, seconds, shorten, size, table, width
+from fastshard._text import count, fields, seconds, shorten, size, table, width
 from fastshard.cli._values import to_json, to_text
 
 

@@ -117,3 +117,11 @@ def test_an_empty_data_set_is_whole(tmp_path: Path, capsys: pytest.CaptureFixtur
     fs.write(pa.table({"x": pa.array([], pa.int64())}), tmp_path / "data")
     code, document = verify(tmp_path / "data", capsys)
     assert (code, document["ok"], document["rows"]) == (0, True, 0)
+
+
+def test_a_part_that_is_misspelt_is_an_error(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for step, message in (("split=0:2", "a part lies between two shares"), ("select=a", "select=")):
+        assert main(["verify", f"{path}?{step}"]) == 1
+        captured = capsys.readouterr()
+        assert message in captured.err
+        assert not captured.out

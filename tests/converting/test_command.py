@@ -82,6 +82,19 @@ def test_overwrite_and_append(source: Path, tmp_path: Path, capsys: pytest.Captu
     assert stored(tmp_path / "out").num_rows == 20
     assert run(source, tmp_path / "out", "--overwrite") == 0
     assert stored(tmp_path / "out").num_rows == 10
+    assert run(source, tmp_path / "out", "--overwrite", "--append") == 2
+    assert "--overwrite and --append contradict each other" in capsys.readouterr().err
+    assert stored(tmp_path / "out").num_rows == 10
+
+
+def test_what_does_not_fit_is_told_with_the_data_set(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(source, tmp_path / "out") == 0
+    assert run(source, tmp_path / "out", "--append", "--columns", "id") == 1
+    assert f"{tmp_path / 'out'}: cannot append: the columns are not the data set's" in capsys.readouterr().err
+    assert run(source, tmp_path / "out", "--append", "--cast", "id=string") == 1
+    assert f"{tmp_path / 'out'}: cannot append: column 'id' is " in capsys.readouterr().err
 
 
 def test_more_workers_by_default(source: Path, tmp_path: Path) -> None:

@@ -238,3 +238,23 @@ def test_batches_of_a_data_set_have_the_randomness_of_a_loader(numbers: str) -> 
     expected = noise_of(fs.ShardLoader(numbers, batch_size=8, seed=5, transform=noisy_batch))
     dataset = fs.ShardDataset(numbers, batch_size=8, batched=True, seed=5, transform=noisy_batch)
     assert noise_of(dataset) == expected
+
+
+def test_statistics_are_told_in_lines(numbers: str) -> None:
+    loader = fs.ShardLoader(numbers, batch_size=8, sample_transform=fails_on_13, on_bad_sample="replace")
+    list(loader)
+    stats = loader.stats()
+    lines = str(stats).splitlines()
+    assert lines[0].split(maxsplit=1) == [
+        "delivered",
+        f"15 batches, 120 samples, {stats.bytes / 1024:.2f} KiB",
+    ]
+    assert [line.split()[0] for line in lines[1:]] == [
+        "in",
+        "waited",
+        "replaced",
+        "engine",
+        "verify",
+        "limit",
+    ]
+    assert lines[-1].endswith(stats.limit)
