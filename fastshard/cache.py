@@ -51,7 +51,7 @@ def cached(
     cache: str | os.PathLike[str] | None = None,
     *,
     columns: Sequence[str] | None = None,
-    filter: pc.Expression | None = None,
+    filter: pc.Expression | str | None = None,
     tensors: Mapping[str, tuple[Any, Sequence[int]]] | None = None,
     cast: Mapping[str, Any] | None = None,
     transform: Transform | None = None,

@@ -28,7 +28,7 @@ class Changes:
     """What `convert` does to the rows on their way; see there."""
 
     columns: Sequence[str] | None = None
-    filter: pc.Expression | None = None
+    filter: pc.Expression | str | None = None
     tensors: Mapping[str, tuple[Any, Sequence[int]]] | None = None
     cast: Mapping[str, Any] | None = None
     transform: Transform | None = None
@@ -40,7 +40,7 @@ def convert(
     dest: str | os.PathLike[str],
     *,
     columns: Sequence[str] | None = None,
-    filter: pc.Expression | None = None,
+    filter: pc.Expression | str | None = None,
     tensors: Mapping[str, tuple[Any, Sequence[int]]] | None = None,
     cast: Mapping[str, Any] | None = None,
     transform: Transform | None = None,
@@ -68,7 +68,8 @@ def convert(
             executors should write, see `fs.spark.write`.
         dest: The directory of the data set.
         columns: Which columns to take, in this order; all by default.
-        filter: A pyarrow expression, such as `pc.field("x") > 0`: only rows for which it is true are taken.
+        filter: A pyarrow expression, such as `pc.field("x") > 0`, or a text, such as `"x > 0 and name like 'a%'"`
+            (docs/views.md says what it may hold): only rows for which it is true are taken.
         tensors: Columns of bytes or (nested) lists that become tensors of a fixed shape:
             `{"image": ("uint8", (3, 224, 224))}`.
         cast: New types by column, `{"x": "float32"}`, or by type, `{"float64": "float32"}`, also of values in lists.
@@ -131,6 +132,7 @@ def convert_source(
     progress: ProgressOption,
 ) -> WriteResult:
     """`convert` with its source opened and its arguments gathered."""
+    from fastshard._directory import local_path
     from fastshard.converters._write import write_source
     from fastshard.converters.shuffle import ShuffledSource, check_seed
 
@@ -140,7 +142,7 @@ def convert_source(
     if workers != 1 and changes.transform is not None and source.portable:
         _check_picklable(changes.transform)
     stepped = _stepped(source, changes)
-    with shown_progress(progress, f"convert to {os.path.basename(os.path.abspath(dest))}") as callback:
+    with shown_progress(progress, f"convert to {os.path.basename(local_path(dest))}") as callback:
         if seed is None:
             return write_source(
                 stepped,

@@ -137,14 +137,9 @@ def command(
         raise click.UsageError("--overwrite and --append contradict each other: give one of them")
     options = write_options(compression, block_bytes, shard_bytes)
     source = open_source(sources[0] if len(sources) == 1 else sources)
-    condition = None
-    if where is not None:
-        from fastshard.conditions import parse_where
-
-        condition = parse_where(where, source.schema)
     changes = Changes(
         columns=_split(columns, source.schema.names),
-        filter=condition,
+        filter=where,
         tensors=dict(tensors),
         cast=dict(cast),
         transform=None if transform is None else _function(transform),

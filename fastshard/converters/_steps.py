@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fastshard._evaluate import empty_batch, evaluate
+from fastshard.conditions import parse_where
 from fastshard.converters._cast import cast_array, cast_targets
 from fastshard.converters._part import Part
 from fastshard.converters._paths import first_line
@@ -237,7 +238,7 @@ def plan_steps(
     schema: pa.Schema,
     *,
     columns: Sequence[str] | None = None,
-    filter: pc.Expression | None = None,
+    filter: pc.Expression | str | None = None,
     tensors: Mapping[str, Any] | None = None,
     cast: Mapping[str, Any] | None = None,
     transform: Transform | None = None,
@@ -249,6 +250,8 @@ def plan_steps(
         SchemaError: A column cannot become tensors.
     """
     chosen = chosen_columns(schema.names, columns)
+    if isinstance(filter, str):
+        filter = parse_where(filter, schema)
     fields = () if filter is None else _condition_fields(schema, filter)
     reads = tuple(name for name in schema.names if name in {*chosen, *fields})
     if transform is not None and not callable(transform):
@@ -303,7 +306,8 @@ def _condition_fields(schema: pa.Schema, condition: pc.Expression) -> tuple[str,
     """
     if not isinstance(condition, pc.Expression):
         raise InvalidError(
-            f'filter= must be a pyarrow expression, such as pc.field("x") > 0, not {type(condition).__name__}'
+            "filter= must be a pyarrow expression or a text, such as pc.field('x') > 0 or 'x > 0', not "
+            f"{type(condition).__name__}"
         )
     try:
         kind = evaluate(condition, empty_batch(schema)).type

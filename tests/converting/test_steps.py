@@ -86,6 +86,17 @@ def test_a_filter_may_look_at_columns_that_are_not_taken(convert: Convert, sourc
     assert found["id"].to_pylist() == [6, 7, 9]
 
 
+def test_a_filter_as_text(convert: Convert, source: Path) -> None:
+    found = convert(source, columns=["id"], filter="x > 1 and name is not null")
+    assert found == convert(source, columns=["id"], filter=(pc.field("x") > 1) & pc.field("name").is_valid())
+    assert found.num_rows
+
+
+def test_a_destination_that_is_no_path(source: Path) -> None:
+    with pytest.raises(fs.errors.InvalidError, match="None is not a path"):
+        fs.convert(source, None)  # type: ignore[arg-type]
+
+
 def test_a_filter_that_takes_nothing_leaves_an_empty_data_set(convert: Convert, source: Path) -> None:
     found = convert(source, filter=pc.field("id") > 100, transform=lambda batch: batch)
     assert (found.num_rows, found.schema) == (0, TABLE.schema)
@@ -133,7 +144,8 @@ def test_a_filter_on_a_field_of_a_struct_and_by_position(convert: Convert, tmp_p
         (pc.field("nope") > 1, "nope.*the columns are"),
         (pc.field("id"), "it gives int64 for each row"),
         (pc.field("name") > 3, "no kernel"),
-        ("id > 3", "must be a pyarrow expression"),
+        (3, "must be a pyarrow expression or a text.*not int"),
+        ("nope > 3", "there is no column 'nope'"),
     ],
 )
 def test_a_wrong_filter_is_refused(source: Path, tmp_path: Path, condition: Any, message: str) -> None:
