@@ -27,7 +27,7 @@ else ifneq ($(wildcard $(BIN)/python),)
   endif
 endif
 
-.PHONY: demo test test-all test-most soak test-spark test-connect test-spark-oldest test-ray build lint format asan tsan fuzz wheel clean help
+.PHONY: demo test test-all test-most environments soak test-spark test-connect test-spark-oldest test-ray build lint format asan tsan fuzz wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## say what there is
@@ -40,9 +40,13 @@ test: $(STAMPS)/dev  ## the test suite without its slow tests
 	$(BIN)/python -m pytest -m "not slow and not spark and not ray" $(ARGS)
 
 # All of them run, whatever becomes of the others, and the end says which failed. Slow tests of Spark are part of it.
-LANES := test-most asan tsan fuzz test-spark test-connect test-spark-oldest test-ray
-test-all: $(STAMPS)/dev  ## all tests there are: slow ones, sanitizers, Spark, Ray, oldest versions (an hour or two)
-	MAKE='$(MAKE)' SPARK_MARKS=spark scripts/lanes.sh $(LANES)
+# JOBS=2 makes two lanes at a time.
+LANES := test-spark test-most test-ray asan test-connect tsan test-spark-oldest fuzz
+JOBS ?= 1
+test-all: $(STAMPS)/dev  ## all tests there are: slow ones, sanitizers, Spark, Ray, oldest versions (an hour or more)
+	MAKE='$(MAKE)' JOBS=$(JOBS) SPARK_MARKS=spark scripts/lanes.sh $(LANES)
+
+environments: $(STAMPS)/dev $(STAMPS)/spark $(STAMPS)/spark-oldest $(STAMPS)/ray
 
 test-most: $(STAMPS)/dev  ## the test suite with its slow tests
 	$(BIN)/python -m pytest -m "not spark and not ray" $(ARGS)

@@ -10,7 +10,7 @@ import pytest
 from journals import TRAINERS, check_curves, curve, make_data
 from launching import call, ended_well, torchrun
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
 
 def test_ray_train(tmp_path: Path) -> None:
@@ -35,7 +35,6 @@ def test_deepspeed(tmp_path: Path) -> None:
     check_curves(tmp_path, {1: torchrun(1), 2: torchrun(2)}, "train_deepspeed.py", DS_ACCELERATOR="cpu")
 
 
-@pytest.mark.timeout(900)
 def test_deepspeed_from_spark(tmp_path: Path) -> None:
     launcher = str(Path(__file__).with_name("deepspeed_from_spark.py"))
     command = {processes: [sys.executable, launcher, str(processes)] for processes in (1, 2)}
