@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -47,7 +48,7 @@ class Delta:
 
         Raises:
             NotFoundError: There is no Delta table.
-            InvalidError: There is no such version, or both version and timestamp are given.
+            InvalidError: There is no such version, or none as old as the timestamp, or both are given.
             SourceError: The log cannot be read.
             MissingDependencyError: deltalake is not installed.
         """
@@ -99,6 +100,7 @@ def _opened(
             table.load_as_version(version)
         elif at is not None:
             table.load_as_version(at)
+            _check_age(table, at, name, options)
     except deltalake.exceptions.TableNotFoundError as error:
         raise NotFoundError(f"{name}: no Delta table: {first_line(error)}") from error
     except InvalidError:
@@ -110,6 +112,29 @@ def _opened(
             "vacuumed, only newer versions are left"
         ) from error
     return table
+
+
+def _check_age(table: Any, at: datetime, name: str, options: dict[str, str] | None) -> None:
+    """Raises if the table was not there at that time: deltalake then takes the oldest version that is left."""
+    import pyarrow.fs as pafs
+    from deltalake.fs import DeltaStorageHandler
+
+    version = table.version()
+    place = f"_delta_log/{version:020}.json"
+    files = pafs.PyFileSystem(DeltaStorageHandler.from_table(table._table, options))
+    found = files.get_file_info(place)
+    if found.type != pafs.FileType.File:
+        return  # only a checkpoint is left of it
+    with files.open_input_file(place) as file:
+        first = json.loads(file.read().split(b"\n", 1)[0])
+    # The time of a version is that of its file, unless the table keeps times in its commits.
+    in_commit = first.get("commitInfo", {}).get("inCommitTimestamp")
+    written = found.mtime if in_commit is None else datetime.fromtimestamp(in_commit / 1000, tz=timezone.utc)
+    if written is not None and written > at:
+        raise InvalidError(
+            f"{name}: there is no version as old as {at}: version {version}, the oldest that is left, is of {written}; "
+            "a table whose files were copied has the times of the copies, so take version= there"
+        )
 
 
 def _moment(timestamp: str | datetime) -> datetime:

@@ -73,6 +73,10 @@ def test_by_time(tmp_path: Path) -> None:
     ):
         assert fs.Delta(made.folder, timestamp=moment).version == 1
     assert fs.Delta(made.folder, timestamp="2024-07-01").version == 2
+    with pytest.raises(
+        InvalidError, match=r"no version as old as 2024-06-01 11:59:59.*: version 0.* 2024-06-01 12:00"
+    ):
+        fs.Delta(made.folder, timestamp="2024-06-01 11:59:59")
 
 
 def test_what_is_not_there(versions: Path, tmp_path: Path) -> None:
