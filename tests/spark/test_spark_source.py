@@ -39,6 +39,35 @@ def test_overwrite_append_and_read_again(spark: Any, tmp_path: Path) -> None:
         assert (len(reader), reader.index.settings["compression"]) == (5, "zstd")
 
 
+@pytest.mark.parametrize("partitions", [1, 7, pytest.param(200, marks=pytest.mark.slow)])
+def test_counts_and_checksums_equal_the_frames(spark: Any, tmp_path: Path, partitions: int) -> None:
+    """Some partitions are empty, and one has most of the rows."""
+    frame = (
+        spark.range(0, 3000, 1, partitions)
+        .where("id < 5 OR id BETWEEN 1000 AND 1010 OR id >= 1500")
+        .selectExpr(
+            "id",
+            "if(id % 3 = 0, null, cast(id as int)) AS third",
+            "sha2(cast(id as string), 256) AS text",
+            "id / 7 AS ratio",
+            "array(id, null) AS pair",
+            "cast(id as decimal(20, 3)) AS exact",
+        )
+    )
+    checksum = ("count(*)", "sum(cast(xxhash64(id, third, text, ratio, pair, exact) as decimal(38, 0)))")
+    fs.spark.write(frame, tmp_path / "out")
+    back = spark.read.format("fastshard").load(str(tmp_path / "out"))
+    assert back.selectExpr(*checksum).collect() == frame.selectExpr(*checksum).collect()
+
+
+def test_modes_that_spark_does_not_offer(spark: Any, tmp_path: Path) -> None:
+    writer = numbers(spark).write.format("fastshard")
+    for mode in (None, "error", "ignore"):
+        with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+            (writer if mode is None else writer.mode(mode)).save(str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_same_as_writing_by_function(spark: Any, tmp_path: Path) -> None:
     result = fs.spark.write(numbers(spark), tmp_path / "one")
     numbers(spark).write.format("fastshard").mode("append").save(str(tmp_path / "two"))

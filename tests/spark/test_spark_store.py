@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from stores import SECRET, ObjectStore, object_store
 
@@ -56,6 +57,46 @@ def test_executors_write_to_a_store(spark: Any, tmp_path: Path, server: ObjectSt
         assert reader["pair"].tolist() == [[i, 0.5] for i in range(100)]
         assert reader.index.provenance["format"] == "fastshard"
         assert SECRET not in (Path(reader.path) / "index.json").read_text()
+
+
+class CountStaged:
+    """A transform that notes how many shards lie in a folder, when it is the most so far."""
+
+    def __init__(self, staging: Path, notes: Path) -> None:
+        self._staging, self._notes = str(staging), str(notes)
+        self._most = -1
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = sum(len(files) for _, _, files in os.walk(self._staging))
+        if found > self._most:
+            self._most = found
+            Path(self._notes, f"{os.getpid()}-{found}").touch()
+        return batch
+
+
+def test_case_p46_no_more_than_two_shards_of_a_task_are_staged(
+    spark: Any, tmp_path: Path, server: ObjectStore
+) -> None:
+    """20 partitions of 4 shards by 2 tasks at a time: at most 4 files on local disk, and the index at the store."""
+    staging, notes = tmp_path / "staging", tmp_path / "notes"
+    staging.mkdir()
+    notes.mkdir()
+    frame = spark.range(0, 20 * 4096, 1, 20)
+    result = fs.spark.write(
+        frame,
+        server.url("p46"),
+        staging=staging,
+        transform=CountStaged(staging, notes),
+        shard_bytes=8192,
+        block_bytes=8192,  # one block each
+    )
+    assert (result.rows, result.shards) == (20 * 4096, 80)
+    counts = [int(name.split("-")[1]) for name in os.listdir(notes)]
+    assert 1 <= max(counts) <= 4
+    assert not os.listdir(staging)
+    assert len(server.names("p46")) == 80 + 3
+    with brought(server, "p46", tmp_path / "cache") as reader:
+        assert np.array_equal(reader["id"], np.arange(20 * 4096))
 
 
 def test_all_modes_and_what_is_left(spark: Any, tmp_path: Path, server: ObjectStore) -> None:
@@ -149,8 +190,6 @@ class Lost(_store.Store):
 
 def put(url: str, rows: int, mode: Any = "overwrite", *, meanwhile: Any = None) -> None:
     """Write a data set through the transaction that Spark's driver uses."""
-    import pyarrow as pa
-
     from fastshard.converters._shards import FinishedShard, finish_shard
     from fastshard.converters._write import DatasetWrite
 

@@ -47,17 +47,78 @@ def test_vectors_become_lists_and_of_one_size_arrays(spark: Any, tmp_path: Path,
 @WAYS
 def test_case_p47(spark: Any, tmp_path: Path, way: Any) -> None:
     """Arrays, vectors, booleans and bytes come without a user's function; shards are hardly larger than their rows."""
+    from pyspark.ml.linalg import Vectors, VectorUDT
+    from pyspark.sql import types as t
+
     rows = 1000
-    frame = spark.range(0, rows, 1, 1).selectExpr(
-        "array(1.0D, 2.0D, 3.0D) AS a", "true AS yes", "cast(-1 as tinyint) AS small"
-    )
+    kinds = {
+        "a": t.ArrayType(t.DoubleType()),
+        "dense": VectorUDT(),
+        "sparse": VectorUDT(),
+        "yes": t.BooleanType(),
+        "small": t.ByteType(),
+    }
+    row = ([1.0, 2.0, 3.0], Vectors.dense([1.0, 2.0, 3.0]), Vectors.sparse(3, [1], [5.0]), True, -1)
+    schema = t.StructType([t.StructField(name, kind) for name, kind in kinds.items()])
+    frame = spark.createDataFrame([row] * rows, schema).coalesce(1)
     with way(frame, tmp_path / "out") as reader:
         sample = reader[5]
-        assert (sample["a"].shape, sample["a"].dtype) == ((3,), np.float64)
+        for name, values in {"a": [1, 2, 3], "dense": [1, 2, 3], "sparse": [0, 5, 0]}.items():
+            assert (sample[name].shape, sample[name].dtype) == ((3,), np.float64)
+            assert sample[name].tolist() == values
         assert (sample["yes"].dtype, bool(sample["yes"])) == (np.bool_, True)
         assert (sample["small"].dtype, int(sample["small"])) == (np.int8, -1)
-        payload = rows * (3 * 8 + 1 / 8 + 1)
+        payload = rows * (3 * 3 * 8 + 1 / 8 + 1)
         assert reader.index.bytes <= 1.1 * payload + 64 * 1024
+
+
+@WAYS
+def test_partitions_and_batches_of_nulls_alone(spark: Any, tmp_path: Path, way: Any) -> None:
+    """Chunks that say nothing of their type: it is the frame's, and integers stay integers."""
+    columns = {
+        "i": "cast(id as int)",
+        "b": "id % 2 = 0",
+        "s": "cast(id as string)",
+        "a": "array(id)",
+        "d": "id * 0.5D",
+        "m": "map('k', id)",
+        "r": "named_struct('x', id)",
+        "day": "date_add(date'2024-01-01', cast(id as int))",
+    }
+    frame = spark.range(0, 40, 1, 4).selectExpr(
+        *(f"if(id < 10 or id >= 30, null, {sql}) AS {name}" for name, sql in columns.items())
+    )
+    with way(frame, tmp_path / "out") as reader:
+        kinds = {field.name: str(field.type) for field in reader.schema}
+        assert (kinds["i"], kinds["b"], kinds["d"]) == ("int32", "bool", "double")
+        table = reader.to_arrow()
+        assert table["i"].to_pylist() == [None] * 10 + list(range(10, 30)) + [None] * 10
+        for name in columns:
+            nulls = [value is None for value in table[name].to_pylist()]
+            assert nulls == [True] * 10 + [False] * 20 + [True] * 10, name
+        assert table["a"].to_pylist()[10] == [10]
+        assert not reader.verify()
+
+
+@WAYS
+def test_instants_are_the_same_in_every_time_zone(spark: Any, tmp_path: Path, way: Any) -> None:
+    key = "spark.sql.session.timeZone"
+    before = spark.conf.get(key)
+    found = []
+    try:
+        for number, zone in enumerate(("UTC", "Asia/Kolkata", "America/Los_Angeles", "+05:30")):
+            spark.conf.set(key, zone)
+            frame = spark.range(0, 3, 1, 1).selectExpr(
+                "timestamp_micros(id * 3600000000 - 1) AS t", "timestamp_ntz'2024-03-10 02:30:00' AS local"
+            )
+            with way(frame, tmp_path / str(number)) as reader:
+                found.append((reader.fingerprint, reader.to_arrow().to_pylist()))
+    finally:
+        spark.conf.set(key, before)
+    assert all(other == found[0] for other in found)
+    rows = found[0][1]
+    assert [row["t"].timestamp() for row in rows] == [i * 3600 - 1e-6 for i in range(3)]
+    assert str(rows[0]["local"]) == "2024-03-10 02:30:00"
 
 
 @WAYS
