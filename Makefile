@@ -27,7 +27,7 @@ else ifneq ($(wildcard $(BIN)/python),)
   endif
 endif
 
-.PHONY: demo test test-all test-most environments soak test-spark test-connect test-spark-oldest test-ray build lint format asan tsan fuzz wheel clean help
+.PHONY: demo test test-all test-most environments soak test-spark test-connect test-spark-oldest test-tensorflow test-ray build lint format asan tsan fuzz wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## say what there is
@@ -37,19 +37,19 @@ demo: $(STAMPS)/demo  ## real data from Parquet to a trained network
 	$(BIN)/python examples/demo.py
 
 test: $(STAMPS)/dev  ## the test suite without its slow tests
-	$(BIN)/python -m pytest -m "not slow and not spark and not ray" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not spark and not ray and not tensorflow" $(ARGS)
 
 # All of them run, whatever becomes of the others, and the end says which failed. Slow tests of Spark are part of it.
 # JOBS=2 makes two lanes at a time.
-LANES := test-spark test-most test-ray asan test-connect tsan test-spark-oldest fuzz
+LANES := test-spark test-most test-ray asan test-connect tsan test-spark-oldest test-tensorflow fuzz
 JOBS ?= 1
 test-all: $(STAMPS)/dev  ## all tests there are: slow ones, sanitizers, Spark, Ray, oldest versions (an hour or more)
 	MAKE='$(MAKE)' JOBS=$(JOBS) SPARK_MARKS=spark scripts/lanes.sh $(LANES)
 
-environments: $(STAMPS)/dev $(STAMPS)/spark $(STAMPS)/spark-oldest $(STAMPS)/ray
+environments: $(STAMPS)/dev $(STAMPS)/spark $(STAMPS)/spark-oldest $(STAMPS)/tensorflow $(STAMPS)/ray
 
 test-most: $(STAMPS)/dev  ## the test suite with its slow tests
-	$(BIN)/python -m pytest -m "not spark and not ray" $(ARGS)
+	$(BIN)/python -m pytest -m "not spark and not ray and not tensorflow" $(ARGS)
 
 soak: $(STAMPS)/dev  ## loaders at work for SECONDS=60, killed and resumed at random
 	FASTSHARD_SOAK_SECONDS=$(SECONDS) $(BIN)/python -m pytest tests/soak $(ARGS)
@@ -65,6 +65,9 @@ test-connect: $(STAMPS)/spark  ## the same in one session of Spark Connect
 
 test-spark-oldest: $(STAMPS)/spark-oldest  ## writing and collecting with Spark 3.5 and the oldest NumPy, pandas and pyarrow
 	$(VENV)-spark-oldest/bin/python -W ignore -m pytest -W ignore -m "spark and not slow" $(ARGS) $(ALONE) tests/spark
+
+test-tensorflow: $(STAMPS)/tensorflow  ## Petastorm's converter with TensorFlow
+	$(VENV)-tensorflow/bin/python -m pytest -m tensorflow $(ARGS) $(ALONE) tests/spark
 
 test-ray: $(STAMPS)/ray  ## the tests that need Ray or DeepSpeed
 	$(VENV)-ray/bin/python -m pytest -m ray $(ARGS) $(ALONE) tests/ray tests/trainers
@@ -121,6 +124,10 @@ $(STAMPS)/dev: $(STAMPS)/tools pyproject.toml $(NATIVE)
 $(STAMPS)/spark: $(STAMPS)/dev scripts/spark-environment.sh
 	scripts/prepare-system.sh $(PYTHON) java
 	scripts/spark-environment.sh $(VENV) $(VENV)-spark
+	touch $@
+
+$(STAMPS)/tensorflow: $(STAMPS)/dev scripts/tensorflow-environment.sh
+	scripts/tensorflow-environment.sh $(VENV) $(VENV)-tensorflow
 	touch $@
 
 $(STAMPS)/ray: $(STAMPS)/dev scripts/ray-environment.sh

@@ -8,6 +8,9 @@ import fastshard as fs
 
 def main(folder: str) -> None:
     assert importlib.util.find_spec("torch") is None, "this check is of an environment without torch"
+    assert importlib.util.find_spec("pyspark_fastshard") is not None, (
+        "Spark finds its data source by this name"
+    )
     fs.write({"x": [1, 2, 3], "name": ["a", None, "c"]}, folder, compression="zstd")
     with fs.open(folder) as reader:
         assert len(reader) == 3

@@ -243,7 +243,7 @@ def test_schema_fields(tmp_path: Path, parquet: Path) -> None:
 
 
 def test_tensorflow_gets_named_tuples(tmp_path: Path, parquet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against a stand-in with TensorFlow's signatures: the real one cannot be installed beside torch's tests."""
+    """Against a stand-in with TensorFlow's signatures; test_real_tensorflow.py has an environment of its own."""
 
     class Dataset:
         def __init__(self, make: Any) -> None:

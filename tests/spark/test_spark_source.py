@@ -39,7 +39,9 @@ def test_overwrite_append_and_read_again(spark: Any, tmp_path: Path) -> None:
         assert (len(reader), reader.index.settings["compression"]) == (5, "zstd")
 
 
-@pytest.mark.parametrize("partitions", [1, 7, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "partitions", [7, pytest.param(1, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.slow)]
+)
 def test_counts_and_checksums_equal_the_frames(spark: Any, tmp_path: Path, partitions: int) -> None:
     """Some partitions are empty, and one has most of the rows."""
     frame = (

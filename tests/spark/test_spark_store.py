@@ -74,6 +74,7 @@ class CountStaged:
         return batch
 
 
+@pytest.mark.slow
 def test_case_p46_no_more_than_two_shards_of_a_task_are_staged(
     spark: Any, tmp_path: Path, server: ObjectStore
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_store_that_executors_do_not_reach_is_refused(
         fs.spark.write(numbers(spark), server.url("x").replace("@data", "@absent-bucket"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark4")
 def test_the_data_source_writes_to_a_store(spark: Any, tmp_path: Path, server: ObjectStore) -> None:
     url = server.url("source")
