@@ -24,7 +24,8 @@ struct LocatedRows {
   };
   std::vector<std::shared_ptr<Shard>> shards;  // pinned
   std::vector<Block> blocks;                   // each once
-  std::vector<LocatedRow> rows;                // one for each id
+  std::unique_ptr<LocatedRow[]> memory;
+  std::span<const LocatedRow> rows;  // one for each id
 };
 
 // Each id is below set.rows(). Throws as ShardSet::shard does.
@@ -33,7 +34,8 @@ struct LocatedRows {
 // Where the values of rows of constant width lie, from where the first value of each block does.
 inline void row_sources(const LocatedRows& located, std::span<const std::byte* const> first_values, int64_t width,
                         const std::byte** sources) noexcept {
-  for (const LocatedRow& row : located.rows) *sources++ = first_values[row.block] + row.row * width;
+  const std::byte* const* const first = first_values.data();
+  for (const LocatedRow& row : located.rows) *sources++ = first[row.block] + row.row * width;
 }
 
 }  // namespace fastshard::pipeline

@@ -25,7 +25,7 @@ void RowPlanner::found_compressed(uint32_t shard) {
 RowPlan RowPlanner::plan(std::span<const int64_t> ids) const {
   RowPlan plan;
   plan.located = locate_rows(*set_, ids);
-  const std::vector<LocatedRow>& rows = plan.located.rows;
+  const std::span<const LocatedRow> rows = plan.located.rows;
   std::vector<uint32_t> order(rows.size());
   std::iota(order.begin(), order.end(), 0U);
   std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {

@@ -47,12 +47,11 @@ Shard::Shard(const Context& context, const std::string& root, const ShardTable& 
     : context_(context),
       number_(static_cast<uint32_t>(shard)),
       table_(std::move(blocks)),
-      block_rows_(table.block_rows(shard)),
       open_(table_.blocks.size()),
       plain_(context.schema->fields.size()) {
-  if (block_rows_ > INT32_MAX || table.rows(shard) > INT32_MAX)
-    block_rows_ = 0;  // the reciprocal is exact below 2^32 only
-  if (block_rows_ > 1) reciprocal_ = ~uint64_t{0} / static_cast<uint64_t>(block_rows_) + 1;
+  // The reciprocal is exact below 2^32 only.
+  const bool small = table.block_rows(shard) <= INT32_MAX && table.rows(shard) <= INT32_MAX;
+  if (small) locator_ = Locator(table.block_rows(shard));
   const std::string path(table.path(shard));
   file_ = GuardedFile(root + "/" + path, path);
   const auto found = static_cast<int64_t>(file_.size());

@@ -56,16 +56,34 @@ class Shard {
   [[nodiscard]] size_t blocks() const noexcept { return table_.blocks.size(); }
   [[nodiscard]] const BlockEntry& entry(size_t block) const noexcept { return table_.blocks[block]; }
 
+  // What is needed to locate rows where all blocks but the last have as many: a value, for loops.
+  class Locator {
+   public:
+    Locator() = default;
+    explicit Locator(int64_t block_rows) : block_rows_(block_rows) {
+      if (block_rows > 1) reciprocal_ = ~uint64_t{0} / static_cast<uint64_t>(block_rows) + 1;
+    }
+    [[nodiscard]] bool regular() const noexcept { return block_rows_ != 0; }
+    // Where regular().
+    [[nodiscard]] BlockPlace locate(int64_t row) const noexcept {
+      // Exact: both are below 2^32, and reciprocal_ is ceil(2^64 / block_rows_).
+      const auto block =
+          block_rows_ == 1
+              ? static_cast<uint64_t>(row)
+              : static_cast<uint64_t>((static_cast<unsigned __int128>(static_cast<uint64_t>(row)) * reciprocal_) >> 64);
+      return {static_cast<uint32_t>(block), row - static_cast<int64_t>(block) * block_rows_};
+    }
+
+   private:
+    int64_t block_rows_ = 0;
+    uint64_t reciprocal_ = 0;
+  };
+
   // 0 <= row < the shard's rows.
   [[nodiscard]] BlockPlace locate(int64_t row) const noexcept {
-    if (block_rows_ == 0) return locate_irregular(row);
-    // Exact: both are below 2^32, and reciprocal_ is ceil(2^64 / block_rows_).
-    const auto block =
-        block_rows_ == 1
-            ? static_cast<uint64_t>(row)
-            : static_cast<uint64_t>((static_cast<unsigned __int128>(static_cast<uint64_t>(row)) * reciprocal_) >> 64);
-    return {static_cast<uint32_t>(block), row - static_cast<int64_t>(block) * block_rows_};
+    return locator_.regular() ? locator_.locate(row) : locate_irregular(row);
   }
+  [[nodiscard]] Locator locator() const noexcept { return locator_; }
 
   // Whether all bytes of a block are in memory, so that a read through the mapping does not wait.
   [[nodiscard]] bool is_resident(size_t block) const noexcept;
@@ -127,8 +145,7 @@ class Shard {
   Context context_;
   uint32_t number_;
   BlockTable table_;
-  int64_t block_rows_;
-  uint64_t reciprocal_ = 0;
+  Locator locator_;
   GuardedFile file_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<OpenBlock>> open_;  // written under the mutex

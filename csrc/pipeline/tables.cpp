@@ -158,7 +158,8 @@ ShardTable ShardTable::parse(ByteSpan file, const std::string& name, int64_t row
 ShardPlace ShardTable::locate(int64_t id) const noexcept {
   const size_t count = size();
   // Shards are near-equal as a rule: begin at the proportional guess and double the step until the id is between.
-  auto low = static_cast<size_t>(static_cast<unsigned __int128>(id) * count / static_cast<uint64_t>(total_rows()));
+  const double guess = static_cast<double>(id) * (static_cast<double>(count) / static_cast<double>(total_rows()));
+  size_t low = std::min(static_cast<size_t>(guess), count - 1);
   if (first_row_[low] <= id && id < first_row_[low + 1]) return {static_cast<uint32_t>(low), id - first_row_[low]};
   size_t high = low + 1;
   size_t step = 1;
