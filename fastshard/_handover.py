@@ -26,6 +26,7 @@ from fastshard.forms import ColumnForm
 __all__ = ["make_pool", "register"]
 
 _SHM = "/dev/shm"
+_MANY_BYTES = 1 << 16  # so many of a list of bytes are worth a place of their own
 
 
 def make_pool() -> _core.SharedPool | None:
@@ -53,6 +54,13 @@ class _Place(NamedTuple):
     dtype: torch.dtype
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+
+
+class _Bytes(NamedTuple):
+    """Where the values of a list of bytes lie, one after the other, and how long each is; -1: None."""
+
+    place: _Place
+    lengths: list[int]
 
 
 def _reduce(batch: Batch) -> tuple[Any, ...]:
@@ -83,13 +91,30 @@ class _Sender:
 
     def reduce(self, batch: Batch) -> tuple[Any, ...] | None:
         """None where the batch's memory was sent before."""
-        columns = {name: map_tensors(value, self._place) for name, value in batch.items()}
+        columns = {name: self._value(value) for name, value in batch.items()}
         attributes = [map_tensors(getattr(batch, name), self._place) for name in ATTRIBUTES]
         tickets = self._shared.send(list(self._numbers))
         if tickets is None:
             return None
         forms = {name: form for name, form in batch._forms.items() if _matters(form)}
         return _rebuild, (tickets, columns, attributes, forms)
+
+    def _value(self, value: Any) -> Any:
+        if type(value) is list and all(type(item) is bytes or item is None for item in value):
+            lengths = [-1 if item is None else len(item) for item in value]
+            total = sum(lengths) + lengths.count(-1)
+            return self._bytes(value, lengths, total) if total >= _MANY_BYTES else value
+        return map_tensors(value, self._place)
+
+    def _bytes(self, values: list[bytes | None], lengths: list[int], total: int) -> _Bytes:
+        piece, offset, room = self._shared.lease(total)
+        view, at = room.data, 0
+        for item in values:
+            if item:
+                view[at : at + len(item)] = item
+                at += len(item)
+        number = self._numbers.setdefault(piece, len(self._numbers))
+        return _Bytes(_Place(number, offset, torch.uint8, (total,), (1,)), lengths)
 
     def _place(self, tensor: torch.Tensor) -> Any:
         if (
@@ -138,14 +163,27 @@ def _rebuild(
         flat = torch.frombuffer(pieces[place.piece], dtype=place.dtype, count=extent, offset=place.offset)
         return flat.as_strided(place.shape, place.stride)  # of a contiguous tensor: the whole of it
 
+    def value_at(value: Any) -> Any:
+        return _bytes_of(pieces, value) if type(value) is _Bytes else map_tensors(value, tensor_at, _Place)
+
     return Batch(
-        {name: map_tensors(value, tensor_at, _Place) for name, value in columns.items()},
+        {name: value_at(value) for name, value in columns.items()},
         forms=forms,
         **{
             name: map_tensors(value, tensor_at, _Place)
             for name, value in zip(ATTRIBUTES, attributes, strict=True)
         },
     )
+
+
+def _bytes_of(pieces: list[_core.ReceivedMemory], sent: _Bytes) -> list[bytes | None]:
+    """The values as objects of their own: the memory returns to the worker."""
+    whole = memoryview(pieces[sent.place.piece])
+    at, values = sent.place.offset, list[bytes | None]()
+    for length in sent.lengths:
+        values.append(None if length < 0 else bytes(whole[at : at + length]))
+        at += max(0, length)
+    return values
 
 
 def _matters(form: ColumnForm) -> bool:

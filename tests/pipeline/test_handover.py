@@ -230,3 +230,18 @@ def test_a_shard_that_is_cut_short_is_an_error_in_the_consumer(tmp_path: Path, w
     os.truncate(shard, 500_000)
     with pytest.raises((CorruptError, StorageError), match=shard.name):
         list(iterator)
+
+
+def test_bytes_lie_in_the_batch_too() -> None:
+    _handover.register()
+    pool = _core.SharedPool()
+    shared = pool.batch(1000)
+    batch = batch_in(shared)
+    batch["blob"] = [b"", None, b"\x00\xff" * 40_000, b"end"] * 25
+    batch["few"] = [b"a", b"b"] * 50
+    batch["mixed"] = [b"a" * 100_000, "b"] * 50
+    message = bytes(ForkingPickler.dumps(batch))
+    assert b"\x00\xff" * 100 not in message
+    again = pickle.loads(message)
+    assert same(again, batch)
+    assert all(type(a) is type(b) for a, b in zip(again["blob"], batch["blob"], strict=True))
