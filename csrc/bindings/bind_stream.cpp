@@ -2,8 +2,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 
 #include "base/error.h"
@@ -28,6 +30,22 @@ using pipeline::ShardSet;
 
 constexpr auto kSlice = std::chrono::milliseconds(50);  // between looks for Ctrl-C
 
+// Columns whose values become objects of their own: these are copied from where they are.
+std::vector<bool> left_of(const Projection& projection) {
+  std::vector<bool> left;
+  for (const Form& form : projection.forms) left.push_back(form.kind == FormKind::kBytes);
+  return left;
+}
+
+// Lets malloc keep what the bytes objects of a batch took, for those of the next: else glibc returns it each time, and
+// every page is faulted in anew, which costs as much as the copy. It adapts to the largest piece that was ever freed.
+void expect_freed(size_t bytes) {
+  constexpr size_t kAdaptsUpTo = size_t{30} << 20;
+  void* const piece = std::malloc(std::min(bytes, kAdaptsUpTo));
+  asm volatile("" : : "r"(piece) : "memory");  // the two calls are not one that does nothing
+  std::free(piece);
+}
+
 // A stream and the forms in which Python wants its columns.
 struct PythonStream {
   PythonStream(std::shared_ptr<ShardSet> shards, pipeline::BatchPlan plan, std::shared_ptr<Projection> columns,
@@ -36,7 +54,8 @@ struct PythonStream {
       : set(std::move(shards)),
         projection(std::move(columns)),
         tensors(std::move(as_tensors)),
-        stream(set, std::move(plan), {projection->columns, projection->paddings}, options, std::move(source)) {}
+        stream(set, std::move(plan), {projection->columns, projection->paddings, left_of(*projection)}, options,
+               std::move(source)) {}
   std::shared_ptr<ShardSet> set;
   std::shared_ptr<Projection> projection;
   std::optional<Tensors> tensors;
@@ -97,6 +116,8 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
     if (as_tensors->columns.size() != projection->columns.size())
       throw Error(ErrorKind::kInvalid, "tensors says of each column whether it is one");
   }
+  const std::vector<bool> left = left_of(*projection);
+  if (std::find(left.begin(), left.end(), true) != left.end()) expect_freed(2 * batch_bytes);
   const py::gil_scoped_release release;
   const BatchStream::Options options{threads, prefetch, keep_going, patient, std::move(shared), batch_bytes};
   return std::make_shared<PythonStream>(set, std::move(plan), projection, std::move(as_tensors), options,
@@ -131,6 +152,16 @@ py::object make_columns(const PythonStream& self, FinishedBatch& batch) {
   return dict;
 }
 
+// The same where a file vanished under what was left in its mapping: reading again says which, or there is no harm.
+py::object read_again(const PythonStream& self, FinishedBatch& batch) {
+  {
+    const py::gil_scoped_release release;
+    batch.columns = self.set->take(batch.planned.ids, self.projection->columns);
+    pipeline::pad(batch.columns, self.projection->paddings, batch.planned.ids, self.set->table(), self.set->pool());
+  }
+  return make_columns(self, batch);
+}
+
 // (columns, samples, repeats, shared), or None at the end. Waits with the GIL released and looks for signals.
 py::object next(PythonStream& self, double timeout) {
   FinishedBatch batch;
@@ -151,7 +182,12 @@ py::object next(PythonStream& self, double timeout) {
     }
     if (status == NextStatus::kEnd) return py::none();
   }
-  py::object columns = make_columns(self, batch);
+  py::object columns;
+  try {
+    columns = make_columns(self, batch);
+  } catch (const VanishedError&) {
+    columns = read_again(self, batch);
+  }
   const uint64_t repeats = batch.planned.repeats;
   return py::make_tuple(std::move(columns), std::make_unique<PlannedSamples>(PlannedSamples{std::move(batch.planned)}),
                         repeats, std::move(batch.shared));

@@ -40,6 +40,12 @@ struct Form {
   size_t shapes = 0;                 // and which the shapes
 };
 
+// The file vanished under values that were left in its mapping.
+class VanishedError : public Error {
+ public:
+  VanishedError() : Error(ErrorKind::kIo, "vanished", "a file was cut short while it was read") {}
+};
+
 // An error about one row of a gathered column: whoever knows the rows' ids says which sample it is.
 class RowError : public Error {
  public:
@@ -67,8 +73,8 @@ class RowError : public Error {
 // of a column that `pipeline::pad` went over; kTensors: (values, offsets, shapes, valid | None,
 // element_valid | None); kStruct: (dict, valid | None); others a list. Masks are bool arrays, True where valid; that of
 // elements has their shape, and says nothing of rows that are null as a whole. Memory moves from the column into the
-// arrays. With `tensors` the arrays of kArray and kRagged without nulls are tensors, where torch has the type. Throws
-// RowError.
+// arrays; values that were left where they are (kBytes) are copied with the GIL released. With `tensors` the arrays of
+// kArray and kRagged without nulls are tensors, where torch has the type. Throws RowError.
 [[nodiscard]] pybind11::object whole_column(pipeline::Column column, const Form& form,
                                             const Tensors* tensors = nullptr);
 

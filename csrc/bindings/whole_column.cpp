@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/fault_guard.h"
 #include "bindings/forms.h"
 #include "bindings/python_values.h"
 #include "bindings/tensors.h"
@@ -177,6 +178,40 @@ py::object whole_struct(Column column, const Form& form) {
   return py::make_tuple(std::move(dict), std::move(valid));
 }
 
+// Values as bytes objects, copied once: into new objects, from where `gather` left them.
+py::object copy_left(const Column& column) {
+  const auto count = static_cast<size_t>(column.length);
+  std::vector<py::object> values(count);
+  std::vector<char*> places(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (!column.is_valid(static_cast<int64_t>(i))) {
+      values[i] = py::none();
+      continue;
+    }
+    values[i] = py::reinterpret_steal<py::object>(
+        PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(column.left[i].size())));
+    if (!values[i]) throw py::error_already_set();
+    places[i] = PyBytes_AS_STRING(values[i].ptr());
+  }
+  bool copied = false;
+  {
+    const py::gil_scoped_release release;
+    const ByteSpan* const from = column.left.data();
+    char* const* const to = places.data();
+    copied = run_guarded([from, to, count] {
+      for (size_t i = 0; i < count; ++i) {
+        if (!from[i].empty()) std::memcpy(to[i], from[i].data(), from[i].size());
+      }
+    });
+  }
+  if (!copied) throw VanishedError();
+  py::object list = py::reinterpret_steal<py::object>(PyList_New(static_cast<py::ssize_t>(count)));
+  if (!list) throw py::error_already_set();
+  for (size_t i = 0; i < count; ++i)
+    PyList_SET_ITEM(list.ptr(), static_cast<py::ssize_t>(i), values[i].release().ptr());
+  return list;
+}
+
 py::object whole_list(const Column& column) {
   PyObject* const list = PyList_New(static_cast<py::ssize_t>(column.length));
   if (list == nullptr) throw py::error_already_set();
@@ -201,8 +236,10 @@ py::object whole_column(Column column, const Form& form, const Tensors* tensors)
     case FormKind::kViews: return whole_views(std::move(column));
     case FormKind::kTensors: return whole_tensors(std::move(column), form);
     case FormKind::kStruct: return whole_struct(std::move(column), form);
-    case FormKind::kText:
     case FormKind::kBytes:
+      if (!column.left.empty()) return copy_left(column);
+      break;
+    case FormKind::kText:
     case FormKind::kObject: break;
   }
   return whole_list(column);

@@ -277,7 +277,10 @@ void BatchStream::State::make_into(Slot& slot, uint64_t index, order::Permutatio
     const std::vector<int64_t>& ids = slot.batch.planned.ids;
     if (options.shared) slot.batch.shared = options.shared->batch(options.batch_bytes);
     BufferPool& into = slot.batch.shared ? static_cast<BufferPool&>(*slot.batch.shared) : set->pool();
-    slot.batch.columns = source ? source->take(index, ids, into) : set->take(ids, reading.columns, into);
+    Left left{reading.left, {}};
+    Left* const leaves = left.columns.empty() ? nullptr : &left;
+    slot.batch.columns = source ? source->take(index, ids, into) : set->take(ids, reading.columns, into, leaves);
+    slot.batch.owners = std::move(left.owners);
     pad(slot.batch.columns, reading.paddings, ids, set->table(), into);
   } catch (...) {
     slot.error = std::current_exception();

@@ -38,7 +38,8 @@ enum class NextStatus { kBatch, kEnd, kTimedOut };
 struct FinishedBatch {
   PlannedBatch planned;
   std::vector<Column> columns;
-  std::shared_ptr<SharedBatch> shared;  // where their memory lies, if it is for another process
+  std::shared_ptr<SharedBatch> shared;              // where their memory lies, if it is for another process
+  std::vector<std::shared_ptr<const void>> owners;  // of values that were left where they are
 };
 
 struct StreamStats {
@@ -67,6 +68,7 @@ class BatchStream {
   struct Reading {
     std::vector<uint32_t> columns;
     std::vector<Padding> paddings;  // one for each column
+    std::vector<bool> left{};       // likewise, or empty: whose values may be left where they are, see Column::left
   };
 
   // With a source, batches come through it (its columns are those of `reading`), asked for ahead by a thread of their

@@ -53,7 +53,7 @@ void copy_wide_rows(const std::byte* const* sources, size_t count, size_t width,
 
 class Gatherer {
  public:
-  explicit Gatherer(BufferPool& pool) : pool_(pool) {}
+  Gatherer(BufferPool& pool, bool leaves) : pool_(pool), leaves_(leaves) {}
 
   GatherStatus gather_column(const Field& field, std::span<const Run> runs, int64_t total, Column& column) {
     column.field = &field;
@@ -163,6 +163,10 @@ class Gatherer {
     });
     if (!read) return GatherStatus::kVanished;
     if (!good) return GatherStatus::kBadValue;
+    if (leaves_) {
+      column.left = std::move(pieces);
+      return GatherStatus::kOk;
+    }
     column.data = pool_.lease(static_cast<size_t>(offsets[count]));
     std::byte* const out = column.data.data();
     const bool copied = run_guarded([&] {
@@ -228,14 +232,15 @@ class Gatherer {
   }
 
   BufferPool& pool_;
+  const bool leaves_;
 };
 
 }  // namespace
 
-GatherStatus gather(const Field& field, std::span<const Run> runs, BufferPool& pool, Column& column) {
+GatherStatus gather(const Field& field, std::span<const Run> runs, BufferPool& pool, Column& column, bool leaves) {
   int64_t total = 0;
   for (const Run& run : runs) total += run.count;
-  return Gatherer(pool).gather_column(field, runs, total, column);
+  return Gatherer(pool, leaves).gather_column(field, runs, total, column);
 }
 
 std::byte* make_plain_column(const Field& field, int64_t length, BufferPool& pool, Column& column) {

@@ -34,8 +34,11 @@ inline void add_row(std::vector<Run>& runs, const ipc::ArrayView* view, int64_t 
 }
 
 // The rows of all runs, one run after the other. On a status other than kOk the column is not usable.
+// With `leaves` the characters of strings and binary are not copied: Column::left says where they are, and whoever
+// copies them does so in a fault guard.
 // Throws std::bad_alloc, and Error(kInvalid) where the result would pass 2^63 bytes.
-[[nodiscard]] GatherStatus gather(const ipc::Field& field, std::span<const Run> runs, BufferPool& pool, Column& column);
+[[nodiscard]] GatherStatus gather(const ipc::Field& field, std::span<const Run> runs, BufferPool& pool, Column& column,
+                                  bool leaves = false);
 
 // A column of constant-width rows, its innermost values still to be filled: returns where they go.
 [[nodiscard]] std::byte* make_plain_column(const ipc::Field& field, int64_t length, BufferPool& pool, Column& column);

@@ -78,6 +78,13 @@ class BlockColumns {
     return runs;
   }
 
+  // What was decompressed is kept by `owners` from now on.
+  void hand_over(std::vector<std::shared_ptr<const void>>& owners) {
+    for (ColumnRef& column : held_) {
+      if (column.use_count() > 0) owners.push_back(std::move(column));
+    }
+  }
+
  private:
   const ipc::ArrayView& view(size_t i) {
     held_.resize(located_.blocks.size());
@@ -211,7 +218,8 @@ std::shared_ptr<Shard> ShardSet::open_shard(size_t number) {
   return found == state.open.end() ? nullptr : found->second.shard;
 }
 
-std::vector<Column> ShardSet::take(std::span<const int64_t> ids, std::span<const uint32_t> columns, BufferPool& into) {
+std::vector<Column> ShardSet::take(std::span<const int64_t> ids, std::span<const uint32_t> columns, BufferPool& into,
+                                   Left* left) {
   install_fault_handler();
   const auto rows = static_cast<uint64_t>(this->rows());
   for (const int64_t id : ids) {
@@ -222,7 +230,7 @@ std::vector<Column> ShardSet::take(std::span<const int64_t> ids, std::span<const
   }
   std::vector<Column> out;
   if (small_ || part_length(ids, columns) == ids.size()) {
-    take_part(ids, columns, into, out);
+    take_part(ids, columns, into, out, left);
     return out;
   }
   // More shards or decompressed blocks than may be held at once: read in id order, a part at a time, so that each is
@@ -269,7 +277,7 @@ size_t ShardSet::part_length(std::span<const int64_t> ids, std::span<const uint3
 }
 
 void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t> columns, BufferPool& into,
-                         std::vector<Column>& out) {
+                         std::vector<Column>& out, Left* left) {
   State& state = this->state();
   const LocatedRows located = locate_rows(*this, ids);
   const auto fail = [&](GatherStatus status, uint32_t column) {
@@ -289,6 +297,7 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
   const bool in_order = consecutive(ids);
   const auto sources = std::make_unique_for_overwrite<const std::byte*[]>(ids.size());
   std::vector<const std::byte*> first_values(located.blocks.size());
+  if (left != nullptr) left->owners.insert(left->owners.end(), located.shards.begin(), located.shards.end());
   for (const uint32_t column : columns) {
     const ipc::Field& field = schema_.fields[column];
     Column& result = out.emplace_back();
@@ -300,7 +309,9 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
       std::byte* const values = make_plain_column(field, static_cast<int64_t>(ids.size()), into, result);
       status = gather_plain({sources.get(), ids.size()}, width, values);
     } else {
-      status = gather(field, blocks.runs(), into, result);
+      const bool leaves = left != nullptr && left->columns[out.size() - 1];
+      status = gather(field, blocks.runs(), into, result, leaves);
+      if (leaves) blocks.hand_over(left->owners);
     }
     if (status != GatherStatus::kOk) fail(status, column);
   }

@@ -49,6 +49,12 @@ struct Stats {
   int64_t fresh_buffers = 0;
 };
 
+// Values that a `take` leaves where they are.
+struct Left {
+  std::vector<bool> columns;                        // of which columns, one for each that is taken
+  std::vector<std::shared_ptr<const void>> owners;  // of where they are
+};
+
 class ShardSet {
  public:
   // Opens the index alone; throws as ShardTable::parse does.
@@ -67,9 +73,10 @@ class ShardSet {
   [[nodiscard]] std::vector<Column> take(std::span<const int64_t> ids, std::span<const uint32_t> columns) {
     return take(ids, columns, pool());
   }
-  // The same, into memory of another pool.
+  // The same, into memory of another pool; values of some columns are left where they are, if that is asked for and
+  // possible (see Column::left).
   [[nodiscard]] std::vector<Column> take(std::span<const int64_t> ids, std::span<const uint32_t> columns,
-                                         BufferPool& into);
+                                         BufferPool& into, Left* left = nullptr);
 
   [[nodiscard]] std::shared_ptr<Shard> shard(size_t number);
   // The shard if it is open and nobody is opening another just now; never waits.
@@ -97,7 +104,7 @@ class ShardSet {
   [[nodiscard]] State& state();
   [[nodiscard]] BlockTable block_table(State& state, size_t shard) const;
   void take_part(std::span<const int64_t> ids, std::span<const uint32_t> columns, BufferPool& into,
-                 std::vector<Column>& out);
+                 std::vector<Column>& out, Left* left = nullptr);
   // How many of the first ids can be read together within max_open shards and the cache's budget; at least one.
   [[nodiscard]] size_t part_length(std::span<const int64_t> ids, std::span<const uint32_t> columns) const;
 
