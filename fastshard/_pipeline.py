@@ -28,7 +28,7 @@ __all__ = ["Pipeline", "Stream", "choose", "two_windows"]
 Stream = _core.BatchStream | GatherStream
 Replace = Callable[[int, CorruptError | StorageError], Batch]
 
-_PREFETCH_BYTES = 16 << 20  # what is made ahead stays in the cache of the processor
+_PREFETCH_BYTES = 8 << 20  # what is made ahead stays in the cache of the processor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
