@@ -48,7 +48,8 @@ bool consecutive(std::span<const int64_t> ids) {
   return true;
 }
 
-// A column of every block that a call reads. Views of what was decompressed live as long as this.
+// A column of every block that a call reads. What was decompressed and is kept stays kept while this lives, if all of
+// it is; else this holds a reference to each.
 class BlockColumns {
  public:
   BlockColumns(const LocatedRows& located, uint32_t column, DecodedCache& cache)
@@ -57,45 +58,91 @@ class BlockColumns {
   // Where the first value of each block lies; false where some block does not hold plain rows of constant width.
   // Throws as Shard::column does.
   bool plain(std::span<const std::byte*> first_values) {
+    size_t known = 0;
+    for (; known < first_values.size(); ++known) {
+      const LocatedRows::Block& block = located_.blocks[known];
+      const std::byte* const first = block.shard->plain_values(block.block, column_);
+      if (first == nullptr || first == Shard::kNotPlain) break;
+      first_values[known] = first;
+    }
+    if (known == first_values.size()) return true;
+    find_or_load();
     for (size_t i = 0; i < first_values.size(); ++i) {
-      const LocatedRows::Block& block = located_.blocks[i];
-      const std::byte* first = block.shard->plain_values(block.block, column_);
-      if (first == nullptr || first == Shard::kNotPlain) first = plain_values_of(view(i));
-      if (first == nullptr) return false;
-      first_values[i] = first;
+      first_values[i] = plain_values_of(columns_[i]->view);
+      if (first_values[i] == nullptr) return false;
     }
     return true;
   }
 
   // The rows of all blocks, in the order of the call.
   std::vector<Run> runs() {
-    std::vector<const ipc::ArrayView*> views;
-    views.reserve(located_.blocks.size());
-    for (size_t i = 0; i < located_.blocks.size(); ++i) views.push_back(&view(i));
+    find_or_load();
     std::vector<Run> runs;
     runs.reserve(located_.rows.size());
-    for (const LocatedRow& row : located_.rows) add_row(runs, views[row.block], row.row);
+    for (const LocatedRow& row : located_.rows) add_row(runs, &columns_[row.block]->view, row.row);
     return runs;
   }
 
-  // What was decompressed is kept by `owners` from now on.
+  // What was decompressed is kept by `owners` from now on. Before `runs`.
   void hand_over(std::vector<std::shared_ptr<const void>>& owners) {
-    for (ColumnRef& column : held_) {
-      if (column.use_count() > 0) owners.push_back(std::move(column));
+    load();
+    for (const ColumnRef& column : held_) {
+      if (column.use_count() > 0) owners.push_back(column);
     }
   }
 
+  // Others may change the cache again; nothing that was found is used any more.
+  void let_go() { reader_.let_go(); }
+
  private:
-  const ipc::ArrayView& view(size_t i) {
+  void find_or_load() {
+    if (columns_.empty() && !find_kept()) load();
+  }
+
+  [[nodiscard]] DecodedCache::Key key(size_t i) const {
+    return {located_.blocks[i].shard->number(), located_.blocks[i].block, column_};
+  }
+
+  bool find_kept() {
+    if (cache_.unused()) return false;
+    reader_ = DecodedCache::Reader(cache_);
+    for (size_t i = 0; i < located_.blocks.size(); ++i) {
+      columns_.push_back(reader_.find(key(i)));
+      if (columns_.back() != nullptr) continue;
+      columns_.clear();
+      reader_.let_go();
+      return false;
+    }
+    return true;
+  }
+
+  // First what nobody else is decompressing just now, so that threads that want the same blocks share the work.
+  void load() {
+    if (!held_.empty() || located_.blocks.empty()) return;
     held_.resize(located_.blocks.size());
+    columns_.assign(located_.blocks.size(), nullptr);
+    std::vector<size_t> others;
+    for (size_t i = 0; i < held_.size(); ++i) {
+      if (cache_.is_loading(key(i))) {
+        others.push_back(i);
+      } else {
+        load(i);
+      }
+    }
+    for (const size_t i : others) load(i);
+  }
+
+  void load(size_t i) {
     const LocatedRows::Block& block = located_.blocks[i];
-    if (!held_[i]) held_[i] = block.shard->column(block.block, column_, cache_);
-    return held_[i]->view;
+    held_[i] = block.shard->column(block.block, column_, cache_);
+    columns_[i] = held_[i].get();
   }
 
   const LocatedRows& located_;
   const uint32_t column_;
   DecodedCache& cache_;
+  std::vector<const ipc::LoadedColumn*> columns_;
+  DecodedCache::Reader reader_;
   std::vector<ColumnRef> held_;
 };
 
@@ -310,9 +357,10 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
       status = gather_plain({sources.get(), ids.size()}, width, values);
     } else {
       const bool leaves = left != nullptr && left->columns[out.size() - 1];
-      status = gather(field, blocks.runs(), into, result, leaves);
       if (leaves) blocks.hand_over(left->owners);
+      status = gather(field, blocks.runs(), into, result, leaves);
     }
+    blocks.let_go();
     if (status != GatherStatus::kOk) fail(status, column);
   }
 }
