@@ -42,19 +42,25 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   }
 }
 
+// What is installed for SIGBUS is not this handler.
+[[nodiscard]] bool is_another(struct sigaction& present) noexcept {
+  return sigaction(SIGBUS, nullptr, &present) == 0 &&
+         ((present.sa_flags & SA_SIGINFO) == 0 || present.sa_sigaction != on_bus_error);
+}
+
 }  // namespace
 
 FaultFrame*& current_fault_frame() noexcept { return current_frame; }
 
 void install_fault_handler() noexcept {
+  struct sigaction present;
+  if (!is_another(present)) return;  // as a rule; nobody waits for a thread that holds the lock and does not run
   const uint64_t ours = 1 + fork_generation();
   uint64_t holder = 0;
   while (!installing.compare_exchange_weak(holder, ours, std::memory_order_acquire)) {
     if (holder == ours) holder = 0;  // another thread is at it: wait for its two calls
   }
-  struct sigaction present;
-  if (sigaction(SIGBUS, nullptr, &present) == 0 &&
-      ((present.sa_flags & SA_SIGINFO) == 0 || present.sa_sigaction != on_bus_error)) {
+  if (is_another(present)) {
     previous_action = present;
     struct sigaction action;
     std::memset(&action, 0, sizeof(action));
