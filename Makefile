@@ -63,7 +63,7 @@ test-spark: $(STAMPS)/spark  ## the tests that need Spark, in one classic sessio
 test-connect: $(STAMPS)/spark  ## the same in one session of Spark Connect
 	FASTSHARD_SPARK=connect $(VENV)-spark/bin/python -m pytest -m "$(SPARK_MARKS)" $(ARGS) $(ALONE) tests/spark
 
-test-spark-oldest: $(STAMPS)/spark-oldest  ## writing and collecting with Spark 3.5 and the oldest NumPy, pandas and pyarrow
+test-spark-oldest: $(STAMPS)/spark-oldest  ## writing and collecting with Spark 3.5 and the oldest NumPy, pandas, pyarrow and torch
 	$(VENV)-spark-oldest/bin/python -W ignore -m pytest -W ignore -m "spark and not slow" $(ARGS) $(ALONE) tests/spark
 
 test-tensorflow: $(STAMPS)/tensorflow  ## Petastorm's converter with TensorFlow

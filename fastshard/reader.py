@@ -130,8 +130,9 @@ def _checked_path(path: Any) -> str:
     if not isinstance(text, str):
         raise InvalidError(f"{path!r} is no path: fs.open wants the directory of a data set")
     if _URL.match(text) and not os.path.lexists(text):
+        public = re.sub(r"://[^/@]*@", "://", text.partition("?")[0])  # without secrets
         raise InvalidError(
-            f"{text}: data sets are read from directories of this machine; fs.cached({text!r}) brings one here"
+            f"{public}: data sets are read from directories of this machine; fs.cached(url) brings one here"
         )
     return os.path.expanduser(text)
 
