@@ -187,7 +187,7 @@ def _not_found(directory: str) -> str:
             f"{directory}: this is a file, and a data set is a directory with {INDEX_NAME}; "
             'make one with "fastshard convert" or, for Arrow files, "fastshard index"'
         )
-    url = _URL.search(directory)  # the working directory goes before what is not absolute
+    url = _URL.search(os.path.abspath(directory))  # the working directory goes before a URL
     if url is not None and not os.path.isdir(directory):
         scheme, rest = url[1], url[2].partition("?")[0].rpartition("@")[2]
         named = f"{scheme}:/{'' if scheme in _PATH_SCHEMES else '/'}{rest}"

@@ -155,17 +155,28 @@ def forget(folder: str) -> None:
         raise StorageError(f"{folder}: cannot take its files out of the page cache: {error}") from error
 
 
-def draw(measured: Measured, title: str, file: str) -> None:
-    """Draws rates and waits along the time.
+def check_picture(file: str) -> None:
+    """Whether `draw` can write there, as far as can be told before.
 
     Raises:
         MissingDependencyError: matplotlib is not installed.
         InvalidError: A picture of no known kind.
-        StorageError: The file cannot be written.
+        StorageError: Its directory is not there.
     """
     if not file.lower().endswith((".png", ".pdf", ".svg")):
         raise InvalidError(f"--plot {file}: must end in .png, .pdf or .svg")
+    folder = os.path.dirname(os.path.abspath(file))
+    if not os.path.isdir(folder):
+        raise StorageError(f"--plot {file}: there is no directory {folder}")
     require("matplotlib", "matplotlib", "--plot")
+
+
+def draw(measured: Measured, title: str, file: str) -> None:
+    """Draws rates and waits along the time, where `check_picture` said nothing.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -185,4 +196,4 @@ def draw(measured: Measured, title: str, file: str) -> None:
     try:
         figure.savefig(file)
     except OSError as error:
-        raise StorageError(f"{file}: the picture cannot be written: {error}") from error
+        raise StorageError(f"--plot {file}: the picture cannot be written: {error.strerror}") from error

@@ -21,6 +21,7 @@ __all__ = ["Batch", "Ragged"]
 _OF_SAMPLES = ("ids", "positions", "is_repeat", "source")
 ATTRIBUTES = (*_OF_SAMPLES, "epoch")
 _LATER = object()
+_LOOKED_AT = 1000  # objects of a column, to say what they are
 
 
 class Batch(dict[str, Any]):
@@ -255,7 +256,8 @@ def _describe(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name}: {_describe(child)}" for name, child in value.items()) + "}"
     if isinstance(value, list):
-        return f"list of {type(value[0]).__name__}" if value else "list"
+        names = sorted({type(item).__name__ for item in value[:_LOOKED_AT]} - {"NoneType"}) or ["NoneType"]
+        return f"list of {' or '.join(names)}" if value else "list"
     if isinstance(value, Ragged):
         return repr(value)
     dtype = str(value.dtype).removeprefix("torch.") if hasattr(value, "dtype") else type(value).__name__

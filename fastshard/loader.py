@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from fastshard._checking import Verify
 from fastshard._engine import EngineName
 from fastshard._iteration import Progress
 from fastshard._pipeline import Pipeline, choose, two_windows
+from fastshard._placement import checked_device, has_accelerator, on_device, pinned
 from fastshard._transform_pool import Backend, TransformPool
 from fastshard._transforms import Transforms
 from fastshard.batch import Batch
@@ -38,7 +40,7 @@ class PipelineOptions:
         threads: That gather; None for the usable CPUs divided by LOCAL_WORLD_SIZE, 1 to 8.
         prefetch: Batches ahead of the consumer; None for as many as are some 16 MiB, 2 to 32.
         device: Where batches are delivered; None leaves them in main memory.
-        pin_memory: Whether batches lie in page-locked memory.
+        pin_memory: Whether batches lie in page-locked memory; of no effect where no accelerator is.
         on_bad_sample: "raise", or "replace" by the next good sample of the order (docs/order.md section 10).
         transform_backend: What runs Python transforms: "threads" or "processes".
         read_timeout: Seconds after which a batch that does not come raises `TimeoutError`; None waits.
@@ -53,6 +55,10 @@ class PipelineOptions:
     read_timeout: float | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.pin_memory, bool):
+            raise InvalidError(f"pin_memory={self.pin_memory!r}: must be True or False")
+        if self.device is not None:
+            object.__setattr__(self, "device", checked_device(self.device))
         for name in ("threads", "prefetch"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -63,7 +69,10 @@ class PipelineOptions:
             raise InvalidError(
                 f"transform_backend={self.transform_backend!r}: must be 'threads' or 'processes'"
             )
-        if self.read_timeout is not None and not self.read_timeout > 0:
+        timeout = self.read_timeout
+        if timeout is not None and (
+            isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf
+        ):
             raise InvalidError(f"read_timeout={self.read_timeout!r}: must be seconds above 0, or None")
 
 
@@ -131,14 +140,25 @@ class ShardLoader:
             memory: Budget in bytes for blocks that were read or decompressed; None for two windows of the data set.
                 With less, blocks are read again.
             engine: "mmap", "uring", "threads", or "auto" to choose by what is found; `stats()` says why.
-            threads, prefetch, device, pin_memory, on_bad_sample, read_timeout, transform_backend: See
-                `PipelineOptions`.
+            threads: That gather, and that run transforms; None for the usable CPUs divided by LOCAL_WORLD_SIZE, 1 to 8.
+            prefetch: Batches ahead of the consumer; None for as many as are some MiB, 2 to 32.
+            device: Where batches are delivered; None leaves them in main memory. To CUDA they are copied beside the
+                computation, one batch ahead.
+            pin_memory: Whether batches lie in page-locked memory; of no effect where no accelerator is.
+            on_bad_sample: "raise", or "replace" by the next good sample of the order one that cannot be read, or on
+                which `sample_transform` fails (docs/training.md, section 7); `bad_samples` lists them.
+            read_timeout: Seconds after which a batch that does not come raises `ReadTimeoutError`; None waits.
+            transform_backend: "threads", or "processes" for transforms that hold the GIL: functions that a module
+                defines at its top level. The processes stay until `close`.
 
         Raises:
             InvalidError: An argument that cannot be used.
             NotFoundError, CorruptError: The data set is not there, or its index is damaged.
             NullError: Columns with nulls have no form; all are named.
         """
+        self._recipe_of = {name: value for name, value in locals().items() if name not in ("self", "path")}
+        if batch_size is None:
+            raise InvalidError("batch_size=None: must be an integer, the samples of one batch of one rank")
         self._options = PipelineOptions(
             threads=threads,
             prefetch=prefetch,
@@ -218,10 +238,10 @@ class ShardLoader:
         batches: Batches = self._made(progress)
         if self._transforms:
             batches = self._pool.ahead(batches, self._bad.transformable)
-        elif self._options.pin_memory and self._options.device is None:
-            batches = _pinned(batches)
+        if self._options.pin_memory and self._options.device is None and has_accelerator():
+            batches = pinned(batches)
         if self._options.device is not None:
-            batches = _on_device(batches, self._options.device)
+            batches = on_device(batches, self._options.device)
         delivered = batches if self._options.device is not None else _accelerate.placed(batches)
         over = object()
         try:
@@ -287,7 +307,11 @@ class ShardLoader:
         return len(self._dataset)
 
     def __repr__(self) -> str:
-        return f"ShardLoader({repr(self._dataset).removeprefix('ShardDataset(')}"
+        return f"ShardLoader({repr(self._dataset).removeprefix('ShardDataset(').replace(', batched=True', '', 1)}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What it is made of: a copy begins with the first epoch, and takes rank and world size where it is used."""
+        return _made_again, (self._dataset._source.recipe, self._recipe_of)
 
     # Epochs and state.
 
@@ -349,45 +373,5 @@ class ShardLoader:
         self.close()
 
 
-def _pinned(batches: Batches) -> Batches:
-    try:
-        for batch in batches:
-            yield batch.pin_memory()
-    finally:
-        batches.close()
-
-
-def _on_device(batches: Batches, device: Any) -> Batches:
-    """Each batch on a device; for CUDA copied beside the computation, one batch ahead."""
-    import torch
-
-    target = torch.device(device)
-    try:
-        if target.type != "cuda":
-            for batch in batches:
-                yield batch.to(target)
-            return
-        side: Any = torch.cuda.Stream(target)  # type: ignore[no-untyped-call]
-        ahead: Any = None
-        for batch in batches:
-            with torch.cuda.stream(side):
-                copied = batch.pin_memory().to(target, non_blocking=True)
-                done = side.record_event()
-            if ahead is not None:
-                yield _arrived(*ahead)
-            ahead = (copied, done, batch)  # the source lives until its copy has ended
-        if ahead is not None:
-            yield _arrived(*ahead)
-    finally:
-        batches.close()
-
-
-def _arrived(batch: Any, done: Any, _source: Any) -> Any:
-    """Lets the current stream wait for the copy, and tells the allocator that it uses the tensors."""
-    import torch
-
-    stream = torch.cuda.current_stream()
-    stream.wait_event(done)
-    for tensor in batch.tensors():
-        tensor.record_stream(stream)
-    return batch
+def _made_again(path: Recipe, arguments: dict[str, Any]) -> ShardLoader:
+    return ShardLoader(path, **arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["ReadOptions", "ShardReader", "Verify", "open"]
 
 _OPEN_ATTEMPTS = 5
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +127,6 @@ def _checked_path(path: Any) -> str:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str):
         raise InvalidError(f"{path!r} is no path: fs.open wants the directory of a data set")
-    if _URL.match(text) and not os.path.lexists(text):
-        public = re.sub(r"://[^/@]*@", "://", text.partition("?")[0])  # without secrets
-        raise InvalidError(
-            f"{public}: data sets are read from directories of this machine; fs.cached(url) brings one here"
-        )
     return os.path.expanduser(text)
 
 

@@ -82,10 +82,12 @@ def command(
     """
     from tqdm.auto import tqdm
 
-    from fastshard._measure import draw, forget, measure
+    from fastshard._measure import check_picture, draw, forget, measure
     from fastshard._optional import require
 
     require("torch", "torch", "fastshard bench")
+    if plot is not None:
+        check_picture(plot)
     from fastshard.loader import ShardLoader
 
     options = {"engine": engine, "verify": verify, "threads": threads}

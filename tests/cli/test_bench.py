@@ -68,3 +68,6 @@ def test_what_cannot_be_measured_is_one_line(data: Path, tmp_path: Path) -> None
     done = run(str(data), "--seconds", "0.2", "--plot", "bench.txt")
     assert done.returncode == 1
     assert "bench.txt" in done.stderr
+    done = run(str(data), "--seconds", "300", "--plot", str(tmp_path / "nothing" / "bench.png"))
+    assert done.returncode == 1
+    assert f"there is no directory {tmp_path / 'nothing'}" in done.stderr

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fastshard as fs
-from fastshard.errors import InvalidError
+from fastshard.errors import InvalidError, NotFoundError
 
 
 @pytest.fixture
@@ -99,9 +99,7 @@ def test_what_is_no_path(what: Any) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_url_is_no_directory_of_this_machine(way: Callable[..., Any]) -> None:
-    with pytest.raises(
-        InvalidError, match=r"s3://bucket/train: data sets are read from directories.*fs\.cached"
-    ):
+    with pytest.raises(NotFoundError, match=r"s3://bucket/train: data sets are opened by paths.*fs\.cached"):
         way("s3://bucket/train")
 
 

@@ -1,0 +1,107 @@
+"""Where batches are delivered: page-locked memory, or a device; whatever a transform may have made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, TypeAlias
+
+from fastshard.batch import Batch
+from fastshard.errors import InvalidError
+from fastshard.ragged import Ragged, is_tensor
+
+__all__ = ["checked_device", "has_accelerator", "on_device", "pinned"]
+
+_Batches: TypeAlias = Generator[Any, None, None]
+
+
+def checked_device(device: Any) -> Any:
+    """The torch.device. Raises `InvalidError` for one that is not known, or not here."""
+    import torch
+
+    try:
+        made = torch.device(device)
+        if made.type != "cuda":
+            torch.empty(0, device=made)
+    except Exception as error:  # of many types, by device and by build of torch
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidError(f"device={device!r}: torch cannot use it here: {reason}") from error
+    if made.type == "cuda":  # without a CUDA context, which would forbid to fork
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (made.index or 0) >= count:
+            raise InvalidError(f"device={device!r}: torch finds {count} CUDA devices here")
+    return made
+
+
+def has_accelerator() -> bool:
+    """Whether torch finds a device that page-locked memory is for."""
+    import torch
+
+    accelerator = getattr(torch, "accelerator", None)  # of torch 2.6 and newer
+    return bool(torch.cuda.is_available() if accelerator is None else accelerator.is_available())
+
+
+def pinned(batches: _Batches) -> _Batches:
+    """Each batch in page-locked memory."""
+    try:
+        for batch in batches:
+            yield _each(batch, lambda part: part.pin_memory())
+    finally:
+        batches.close()
+
+
+def on_device(batches: _Batches, device: Any) -> _Batches:
+    """Each batch on a device; for CUDA copied beside the computation, one batch ahead."""
+    import torch
+
+    target = torch.device(device)
+    try:
+        if target.type != "cuda":
+            for batch in batches:
+                yield _each(batch, lambda part: part.to(target))
+            return
+        side: Any = torch.cuda.Stream(target)  # type: ignore[no-untyped-call]
+        ahead: Any = None
+        for batch in batches:
+            with torch.cuda.stream(side):
+                copied = _each(batch, lambda part: part.pin_memory().to(target, non_blocking=True))
+                done = side.record_event()
+            if ahead is not None:
+                yield _arrived(*ahead)
+            ahead = (copied, done, batch)  # the source lives until its copy has ended
+        if ahead is not None:
+            yield _arrived(*ahead)
+    finally:
+        batches.close()
+
+
+def _arrived(batch: Any, done: Any, _source: Any) -> Any:
+    """Lets the current stream wait for the copy, and tells the allocator that it uses the tensors."""
+    import torch
+
+    stream = torch.cuda.current_stream()
+    stream.wait_event(done)
+    for tensor in _tensors(batch):
+        tensor.record_stream(stream)
+    return batch
+
+
+def _each(value: Any, function: Callable[[Any], Any]) -> Any:
+    """What a transform may have made, with the function's result in place of each batch and tensor."""
+    if isinstance(value, Batch) or is_tensor(value):
+        return function(value)
+    if isinstance(value, Mapping):
+        return {name: _each(child, function) for name, child in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_each(child, function) for child in value))
+    if isinstance(value, list | tuple):
+        return type(value)(_each(child, function) for child in value)
+    if isinstance(value, Ragged):
+        return Ragged(function(value.values), function(value.offsets))
+    return value
+
+
+def _tensors(value: Any) -> list[Any]:
+    """Every tensor in it."""
+    found: list[Any] = []
+    _each(value, lambda part: found.extend(part.tensors() if isinstance(part, Batch) else [part]))
+    return found
