@@ -102,7 +102,7 @@ class ShardDataset(IterableDataset[Any]):
             cast: column or type name to the type to deliver, such as `{"float64": "float32"}`.
             transform: is given each sample (each batch if `batched`), and what it returns is yielded. It may take
                 `rng`, a NumPy generator keyed by seed, epoch and the sample's id (the batch's first position):
-                augmentation is the same under any division and after a resume.
+                augmentation of samples is the same under any division and after a resume.
             rank: this process among `world_size`; both None to find out.
             world_size: the number of ranks.
             replication: so many consecutive ranks get the same samples.
