@@ -102,7 +102,7 @@ def open(
     try:
         return ShardReader(path, columns=columns, forms=forms, options=options)
     except NotFoundError as error:
-        if "?" not in str(path):
+        if "?" not in str(path) or "://" in str(path):
             raise
         raise NotFoundError(
             f"{error}; fs.open opens whole data sets: take a part with .split(), .filter() or .select(), or open "
