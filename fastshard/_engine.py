@@ -14,7 +14,8 @@ __all__ = ["Engine", "EngineName", "choose_engine"]
 EngineName = Literal["auto", "mmap", "uring", "threads"]
 _DEPTH = 16  # blocks in flight
 _IO_THREADS = 8
-_ROW_DEPTH = 32  # rows in flight: small reads want more of them
+_ROW_DEPTH = 64  # rows in flight: small reads want more of them
+_ROW_THREADS = 32
 _NETWORK = frozenset({"nfs", "cifs", "fuse", "ceph", "lustre"})
 _MEMORY_FILES = frozenset({"tmpfs", "ramfs"})
 _ROWS_AHEAD_BYTES = 64 << 20
@@ -52,7 +53,7 @@ class Engine:
         return {
             "engine": self.name,
             "depth": _ROW_DEPTH if visits else _DEPTH,
-            "io_threads": _ROW_DEPTH if visits else _IO_THREADS,
+            "io_threads": _ROW_THREADS if visits else _IO_THREADS,
             "direct": self.direct,
             "verify": verify,
             "budget": memory,

@@ -46,11 +46,8 @@ class ThreadEngine final : public ReadEngine {
       waiting_.insert(waiting_.end(), requests.begin(), requests.begin() + static_cast<ptrdiff_t>(taken));
       in_flight_ += taken;
     }
-    if (taken == 1) {
-      asked_.notify_one();
-    } else if (taken > 1) {
-      asked_.notify_all();
-    }
+    // No more threads than there are reads for: with a deep queue most threads find the next one when they end another.
+    for (size_t i = 0; i < std::min(taken, threads_.size()); ++i) asked_.notify_one();
     return taken;
   }
 

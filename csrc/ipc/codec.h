@@ -14,8 +14,8 @@ class Storage {
   Storage() = default;
   explicit Storage(size_t size, size_t alignment = 64);
   [[nodiscard]] std::byte* data() noexcept { return bytes_.get(); }
-  [[nodiscard]] ByteSpan span() const noexcept { return {bytes_.get(), size_}; }
-  [[nodiscard]] size_t size() const noexcept { return size_; }
+  [[nodiscard]] ByteSpan span() const noexcept { return {bytes_.get(), size()}; }
+  [[nodiscard]] size_t size() const noexcept { return bytes_ ? size_ : 0; }  // 0 when it was moved away
 
  private:
   struct GiveBack {

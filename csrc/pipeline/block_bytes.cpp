@@ -24,9 +24,11 @@ BlockBytes::BlockBytes(std::vector<FileRange> ranges, const Rules& rules) : alig
   }
 }
 
-void BlockBytes::allocate() {
+void BlockBytes::allocate(ipc::Storage memory) {
   if (memory_bytes_ == 0) return;
-  memory_ = ipc::Storage(static_cast<size_t>(memory_bytes_), static_cast<size_t>(io::kDirectAlignment));
+  const auto needed = static_cast<size_t>(memory_bytes_);
+  memory_ =
+      memory.size() == needed ? std::move(memory) : ipc::Storage(needed, static_cast<size_t>(io::kDirectAlignment));
   base_ = memory_.data();
 }
 

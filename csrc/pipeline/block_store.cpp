@@ -11,6 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kSpareBytes = size_t{32} << 20;
 constexpr double kWholeShare = 0.75;  // of a block: where as much of it is wanted, it is read whole
 
 uint64_t key_of(uint32_t shard, uint32_t block) { return (uint64_t{shard} << 32) | block; }
@@ -60,6 +61,7 @@ class BlockStore::Entry final : public ReadJob {
   // Under the store's mutex:
   State state = State::kReading;
   bool used = false;  // by a `get`
+  int64_t taken = 0;  // rows, by `get`s
   bool kept = false;  // in order_
   std::list<uint64_t>::iterator place;
   size_t counted = 0;  // in ahead_, until it is used
@@ -69,7 +71,7 @@ class BlockStore::Entry final : public ReadJob {
  private:
   void begin(std::vector<FileRange> ranges, std::vector<Part>& parts) {
     bytes = BlockBytes(std::move(ranges), {.alignment = file_->alignment()});
-    bytes.allocate();
+    bytes.allocate(store_.spare_->take(static_cast<size_t>(bytes.memory_bytes())));
     for (size_t part = 0; part < bytes.parts().size(); ++part)
       parts.push_back({&bytes, part, shard.get(), block, file_});
   }
@@ -85,7 +87,8 @@ BlockStore::BlockStore(std::shared_ptr<ShardSet> set, std::vector<uint32_t> colu
       columns_(std::move(columns)),
       options_(options),
       projects_(columns_.size() < set_->schema().fields.size()),
-      queue_(queue) {}
+      queue_(queue),
+      spare_(std::make_shared<SpareMemory>(kSpareBytes)) {}
 
 void BlockStore::stop() noexcept {
   {
@@ -140,9 +143,10 @@ BlockStore::EntryRef BlockStore::find_or_add(uint32_t shard, uint32_t block, boo
   return entry;
 }
 
-std::shared_ptr<const LoadedBlock> BlockStore::get(uint32_t shard, uint32_t block) {
+std::shared_ptr<const LoadedBlock> BlockStore::get(uint32_t shard, uint32_t block, int64_t rows) {
   const EntryRef entry = find_or_add(shard, block, true);
   std::unique_lock lock(mutex_);
+  entry->taken += rows;
   if (!entry->used) {
     entry->used = true;
     ahead_ -= entry->counted;
@@ -154,7 +158,8 @@ std::shared_ptr<const LoadedBlock> BlockStore::get(uint32_t shard, uint32_t bloc
     changed_.wait(lock,
                   [&] { return stopped_ || (entry->state != State::kReading && entry->state != State::kDecoding); });
     if (entry->state == State::kReady) {
-      if (entry->kept) order_.splice(order_.begin(), order_, entry->place);
+      const bool spent = entry->taken >= entry->shard->entry(block).rows;
+      if (entry->kept) order_.splice(spent ? order_.end() : order_.begin(), order_, entry->place);
       return entry->loaded;
     }
     if (entry->state == State::kFailed) std::rethrow_exception(entry->error);
@@ -210,7 +215,10 @@ void BlockStore::evict() {
 
 std::shared_ptr<const LoadedBlock> BlockStore::decode(Entry& entry) const {
   const ipc::Schema& schema = set_->schema();
-  auto loaded = std::make_shared<LoadedBlock>();
+  const std::shared_ptr<LoadedBlock> loaded(new LoadedBlock, [spare = spare_](LoadedBlock* block) {
+    spare->give(std::move(block->raw));
+    delete block;
+  });
   if (!entry.layout) entry.parse_layout();
   const ipc::BatchLayout& layout = *entry.layout;
   bool keeps_raw = false;
@@ -232,6 +240,7 @@ std::shared_ptr<const LoadedBlock> BlockStore::decode(Entry& entry) const {
     loaded->bytes += entry.bytes.size();
     loaded->raw = entry.bytes.release();
   }
+  spare_->give(entry.bytes.release());
   entry.bytes = BlockBytes();
   entry.layout.reset();
   return loaded;

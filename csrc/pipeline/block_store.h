@@ -24,6 +24,7 @@
 #include "pipeline/block_bytes.h"
 #include "pipeline/read_queue.h"
 #include "pipeline/shard_set.h"
+#include "pipeline/spare_memory.h"
 
 namespace fastshard::pipeline {
 
@@ -57,8 +58,9 @@ class BlockStore {
 
   // Asks for a block ahead. Waits as `wait_for_room` does; returns at once if stopped.
   void request(uint32_t shard, uint32_t block);
-  // The block, read if need be. Throws Error naming shard, block and offset.
-  [[nodiscard]] std::shared_ptr<const LoadedBlock> get(uint32_t shard, uint32_t block);
+  // The block, read if need be, for so many of its rows: once all were taken, it is the first to go. Throws Error
+  // naming shard, block and offset.
+  [[nodiscard]] std::shared_ptr<const LoadedBlock> get(uint32_t shard, uint32_t block, int64_t rows);
   // Whether a block is kept or was asked for, so that `get` needs no new read, as things stand.
   [[nodiscard]] bool has(uint32_t shard, uint32_t block) const;
   void stop() noexcept;
@@ -92,12 +94,13 @@ class BlockStore {
   const BlockStoreOptions options_;
   const bool projects_;  // not all columns are wanted
   ReadQueue& queue_;
+  const std::shared_ptr<SpareMemory> spare_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;                 // an entry left kReading or kDecoding, or the store stopped
   std::condition_variable room_;                    // less is waiting to be used
   std::unordered_map<uint64_t, EntryRef> entries_;  // by shard << 32 | block
-  std::list<uint64_t> order_;                       // kept blocks, most recently used first
+  std::list<uint64_t> order_;                       // kept blocks, the last one goes first
   size_t held_ = 0;
   size_t ahead_ = 0;
   bool stopped_ = false;

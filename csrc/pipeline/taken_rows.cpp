@@ -19,8 +19,11 @@ TakenRows::TakenRows(ShardSet& set, BlockStore& store, std::shared_ptr<const Row
 
 void TakenRows::get_blocks() {
   blocks_.resize(located_.blocks.size());
+  std::vector<int64_t> rows(blocks_.size());
+  for (const LocatedRow& row : located_.rows) ++rows[row.block];
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    if (!by_rows(i)) blocks_[i] = store_.get(located_.blocks[i].shard->number(), located_.blocks[i].block);
+    const LocatedRows::Block& block = located_.blocks[i];
+    if (!by_rows(i)) blocks_[i] = store_.get(block.shard->number(), block.block, rows[i]);
   }
 }
 
