@@ -62,6 +62,8 @@ class BatchStream:
         shared: SharedPool | None = None,
         batch_bytes: int = 0,
         tensors: tuple[Any, Sequence[bool], bool] | None = None,
+        advise: int = 0,
+        scattered: bool = False,
     ) -> None: ...
     def next(
         self, timeout: float

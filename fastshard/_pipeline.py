@@ -29,6 +29,7 @@ Stream = _core.BatchStream | GatherStream
 Replace = Callable[[int, CorruptError | StorageError], Batch]
 
 _PREFETCH_BYTES = 8 << 20  # what is made ahead stays in the cache of the processor
+_ADVISE_BYTES = 64 << 20  # of mapped shards, that the system is told of ahead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +156,8 @@ class Pipeline:
             ),
             shared=shared,
             batch_bytes=plan.batch_size * self.data.row_bytes,
+            advise=max(4, min(1024, _ADVISE_BYTES // (plan.batch_size * self.data.row_bytes))),
+            scattered=self.order == "global",
             tensors=None if arrays else self.gather.tensors,
         )
 

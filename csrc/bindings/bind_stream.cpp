@@ -99,7 +99,7 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
                                           std::shared_ptr<order::Selection> selection, uint32_t threads,
                                           uint32_t prefetch, bool keep_going, bool patient, const py::object& reading,
                                           std::shared_ptr<pipeline::SharedPool> shared, size_t batch_bytes,
-                                          const py::object& tensors) {
+                                          const py::object& tensors, uint32_t advise, bool scattered) {
   if (step == 0 || threads == 0 || prefetch == 0)
     throw Error(ErrorKind::kInvalid, "step, threads and prefetch are at least 1");
   if (selection && selection->size() < order->order.size()) {
@@ -119,7 +119,14 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
   const std::vector<bool> left = left_of(*projection);
   if (std::find(left.begin(), left.end(), true) != left.end()) expect_freed(2 * batch_bytes);
   const py::gil_scoped_release release;
-  const BatchStream::Options options{threads, prefetch, keep_going, patient, std::move(shared), batch_bytes};
+  const BatchStream::Options options{.threads = threads,
+                                     .prefetch = prefetch,
+                                     .keep_going = keep_going,
+                                     .patient = patient,
+                                     .advise = advise,
+                                     .scattered = scattered,
+                                     .shared = std::move(shared),
+                                     .batch_bytes = batch_bytes};
   return std::make_shared<PythonStream>(set, std::move(plan), projection, std::move(as_tensors), options,
                                         std::move(source));
 }
@@ -203,6 +210,7 @@ py::dict stats(const PythonStream& self) {
   dict["plan_ns"] = stats.plan_ns;
   dict["gather_ns"] = stats.gather_ns;
   dict["idle_ns"] = stats.idle_ns;
+  dict["advised"] = stats.advised;
   const pipeline::ReadStats read = self.stream.read_stats();
   dict["reads"] = read.queue.reads;
   dict["bytes_read"] = read.queue.bytes_read;
@@ -234,7 +242,7 @@ void register_stream(py::module_& module) {
            py::arg("partition"), py::arg("first"), py::arg("step"), py::arg("selection"), py::arg("threads"),
            py::arg("prefetch"), py::arg("keep_going") = false, py::arg("patient") = true,
            py::arg("reading") = py::none(), py::arg("shared") = py::none(), py::arg("batch_bytes") = 0,
-           py::arg("tensors") = py::none())
+           py::arg("tensors") = py::none(), py::arg("advise") = 0, py::arg("scattered") = false)
       .def("next", &next, py::arg("timeout"))
       .def(
           "stop", [](PythonStream& self) { self.stream.stop(); }, py::call_guard<py::gil_scoped_release>())

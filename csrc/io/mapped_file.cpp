@@ -112,6 +112,19 @@ bool MappedFile::is_resident(size_t offset, size_t length) const noexcept {
   return true;
 }
 
+void MappedFile::expect(Pattern pattern) const noexcept {
+  if (bytes_.empty()) return;
+  ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(),
+            pattern == Pattern::kScattered ? MADV_RANDOM : MADV_NORMAL);
+}
+
+void MappedFile::will_need(size_t offset, size_t length) const noexcept {
+  if (length == 0) return;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t begin = offset / page * page;
+  ::madvise(const_cast<std::byte*>(bytes_.data()) + begin, offset + length - begin, MADV_WILLNEED);
+}
+
 void MappedFile::release(size_t offset, size_t length) const noexcept {
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t begin = (offset + page - 1) / page * page;

@@ -14,6 +14,9 @@ namespace fastshard::io {
 
 enum class Access { kRandom, kSequential };
 
+// What reads through a mapping will be like: kNormal reads around what is touched, kScattered does not.
+enum class Pattern { kNormal, kScattered };
+
 class MappedFile {
  public:
   MappedFile() = default;
@@ -28,6 +31,10 @@ class MappedFile {
   [[nodiscard]] ByteSpan bytes() const noexcept { return bytes_; }
   // Whether every page of [offset, offset + length) is in memory; the range lies inside the file.
   [[nodiscard]] bool is_resident(size_t offset, size_t length) const noexcept;
+  // Says what to expect of reads to come, and that bytes will be needed, which begins to read them. Advice: failure is
+  // no error. The range lies inside the file.
+  void expect(Pattern pattern) const noexcept;
+  void will_need(size_t offset, size_t length) const noexcept;
   // Gives pages of [offset, offset + length) back to the page cache: what was read once and is done with costs no
   // memory.
   void release(size_t offset, size_t length) const noexcept;

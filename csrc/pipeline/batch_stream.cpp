@@ -14,11 +14,16 @@
 #include "base/error.h"
 #include "base/fault_guard.h"
 #include "pipeline/awaited.h"
+#include "pipeline/mapped_ahead.h"
 
 namespace fastshard::pipeline {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kProbedBatches = 4;  // to see whether data are in memory: so many, here and there in the epoch,
+constexpr size_t kProbedSamples = 4;    // and so many samples of each
+constexpr uint32_t kFoundBatches = 64;
 
 int64_t since(Clock::time_point begin) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
@@ -45,6 +50,8 @@ struct BatchStream::State {
 
   void work(uint32_t number);
   void read_ahead();
+  void advise_ahead();
+  [[nodiscard]] bool wants_advice(MappedAhead& ahead, order::PermutationCache& cache) const;
   [[nodiscard]] bool claim(uint64_t& index);
   // Fills a slot that the caller claimed: with the batch, or with the error that it met.
   void make_into(Slot& slot, uint64_t index, order::PermutationCache& cache);
@@ -74,6 +81,7 @@ struct BatchStream::State {
   std::atomic<int64_t> plan_ns{0};
   std::atomic<int64_t> gather_ns{0};
   std::atomic<int64_t> idle_ns{0};
+  std::atomic<int64_t> advised{0};
   std::vector<std::thread> threads;
 };
 
@@ -85,7 +93,11 @@ BatchStream::BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, Reading 
   const uint64_t useful = std::min<uint64_t>({options.threads, state->slots.size(), state->size});
   try {
     for (uint32_t i = 0; i < useful; ++i) state->threads.emplace_back([state, i] { state->work(i); });
-    if (state->source) state->threads.emplace_back([state] { state->read_ahead(); });
+    if (state->source) {
+      state->threads.emplace_back([state] { state->read_ahead(); });
+    } else if (options.advise > 0 && state->size > 0) {
+      state->threads.emplace_back([state] { state->advise_ahead(); });
+    }
   } catch (const std::system_error& error) {
     state->stop();
     throw Error(ErrorKind::kIo,
@@ -206,6 +218,7 @@ StreamStats BatchStream::stats() const {
   stats.plan_ns = state_->plan_ns;
   stats.gather_ns = state_->gather_ns;
   stats.idle_ns = state_->idle_ns;
+  stats.advised = state_->advised;
   return stats;
 }
 
@@ -248,6 +261,48 @@ void BatchStream::State::read_ahead() {
       }
       plan.fill(index, planned, cache);
       source->request(index, planned.ids);
+    }
+  } catch (const std::exception&) {
+    // Whoever makes the batch meets the same error, at its place in the order, and reports it.
+  }
+}
+
+// Whether samples here and there in the epoch are not in memory.
+bool BatchStream::State::wants_advice(MappedAhead& ahead, order::PermutationCache& cache) const {
+  PlannedBatch planned;
+  for (uint64_t part = 0; part < kProbedBatches; ++part) {
+    plan.fill(size / kProbedBatches * part, planned, cache);
+    if (ahead.is_missing(std::span(planned.ids).first(std::min(planned.ids.size(), kProbedSamples)))) return true;
+  }
+  return false;
+}
+
+// Tells the system of batch after batch, as long as there is anything that is not in memory.
+void BatchStream::State::advise_ahead() {
+  pthread_setname_np(pthread_self(), "fs-advise");
+  order::PermutationCache cache;
+  PlannedBatch planned;
+  MappedAhead ahead(set, reading.columns, options.scattered);
+  uint32_t found = 0;  // batches in a row that were in memory
+  try {
+    if (!wants_advice(ahead, cache)) return;
+    for (uint64_t index = 0; index < size; ++index) {
+      {
+        std::unique_lock lock(mutex);
+        taken.wait(lock, [&] { return stopped || index < claimed + options.advise; });
+        if (stopped) return;
+        index = std::max(index, claimed);
+        if (index >= size) return;
+      }
+      plan.fill(index, planned, cache);
+      const std::span<const int64_t> ids = planned.ids;
+      found = ahead.is_missing(ids.first(std::min(ids.size(), kProbedSamples))) ? 0 : found + 1;
+      if (found == kFoundBatches) {
+        if (!wants_advice(ahead, cache)) return;
+        found = 0;
+      }
+      ahead.advise(ids);
+      ++advised;
     }
   } catch (const std::exception&) {
     // Whoever makes the batch meets the same error, at its place in the order, and reports it.

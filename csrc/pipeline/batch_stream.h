@@ -50,6 +50,7 @@ struct StreamStats {
   int64_t plan_ns = 0;     // of the threads: computing ids
   int64_t gather_ns = 0;   // of the threads: reading, checking, decompressing, gathering
   int64_t idle_ns = 0;     // of the threads: nothing to do, the consumer being slower
+  int64_t advised = 0;     // batches about which the system was told, as they were not in memory
   int64_t elapsed_ns = 0;  // from the first `next` to the last
 };
 
@@ -60,6 +61,9 @@ class BatchStream {
     uint32_t prefetch = 4;    // batches, at least 1
     bool keep_going = false;  // after a batch that failed: `next` throws once for it and goes on with the one behind it
     bool patient = true;      // `next` may make a batch itself, and then takes as long as reading does
+    uint32_t advise =
+        0;  // batches ahead of the threads about which the system is told, where shards are mapped; 0: none
+    bool scattered = false;              // batches take few samples of many blocks, for this advice
     std::shared_ptr<SharedPool> shared;  // memory of batches; null: private to the process
     size_t batch_bytes = 0;              // about, for `shared`
   };

@@ -37,6 +37,8 @@ class GuardedFile final : public ipc::ByteSource {
   [[nodiscard]] bool is_resident(uint64_t offset, uint64_t length) const noexcept {
     return file_.is_resident(offset, length);
   }
+  void expect(io::Pattern pattern) const noexcept { file_.expect(pattern); }
+  void will_need(uint64_t offset, uint64_t length) const noexcept { file_.will_need(offset, length); }
   void release(uint64_t offset, uint64_t length) const noexcept { file_.release(offset, length); }
   // For a guard that ended early: `what` could not be read.
   [[noreturn]] void throw_vanished(const std::string& what) const;

@@ -82,6 +82,13 @@ bool Shard::is_resident(size_t block) const noexcept {
                            static_cast<uint64_t>(extent.metadata_bytes) + static_cast<uint64_t>(extent.body_bytes));
 }
 
+bool Shard::is_resident_about(size_t block, int64_t row) const noexcept {
+  const BlockEntry& entry = table_.blocks[block];
+  const double part = static_cast<double>(row) / static_cast<double>(std::max<int64_t>(1, entry.rows));
+  const auto into = static_cast<uint64_t>(static_cast<double>(entry.extent.body_bytes) * part);
+  return file_.is_resident(std::min<uint64_t>(body_offset(block) + into, file_.size() - 1), 1);
+}
+
 uint64_t Shard::body_offset(size_t block) const noexcept {
   const ipc::BlockExtent& extent = table_.blocks[block].extent;
   return static_cast<uint64_t>(extent.offset + extent.metadata_bytes);

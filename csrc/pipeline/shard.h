@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,16 @@ class Shard {
   // Whether all bytes of a block are in memory, so that a read through the mapping does not wait.
   [[nodiscard]] bool is_resident(size_t block) const noexcept;
 
+  // Whether the page is in memory where row `row` of a block lies, about.
+  [[nodiscard]] bool is_resident_about(size_t block, int64_t row) const noexcept;
+
+  // Advice on what will be read through the mapping; see io::MappedFile. Rows of varying width are left out, and of
+  // compressed blocks the columns are taken whole. The last two read the block's metadata, and throw as `column` does.
+  void expect(io::Pattern pattern) noexcept;
+  void advise_metadata(size_t block);
+  void advise_columns(size_t block, std::span<const uint32_t> columns);
+  void advise_row(size_t block, int64_t row, std::span<const uint32_t> columns);
+
   // The column of a block, checked as Context::verify says; with kAlways, whoever gathers from a mapping calls
   // `check_mapped` first. Throws.
   [[nodiscard]] ColumnRef column(size_t block, size_t column, DecodedCache& cache);
@@ -147,6 +158,7 @@ class Shard {
   BlockTable table_;
   Locator locator_;
   GuardedFile file_;
+  std::atomic<io::Pattern> pattern_{io::Pattern::kNormal};
   std::mutex mutex_;
   std::vector<std::unique_ptr<OpenBlock>> open_;  // written under the mutex
   std::vector<std::atomic<std::atomic<const std::byte*>*>> plain_;
