@@ -44,7 +44,13 @@ def make_data(folder: Path) -> Path:
 
 
 def check_curves(
-    tmp_path: Path, command: dict[int, list[str]], script: str, *, own_processes: bool = False, **environ: str
+    tmp_path: Path,
+    command: dict[int, list[str]],
+    script: str,
+    *,
+    own_processes: bool = False,
+    timeout: float = 180,
+    **environ: str,
 ) -> None:
     """Runs an example with one and with two processes; then kills it and runs it again: the losses are the same.
 
@@ -52,6 +58,7 @@ def check_curves(
         command: by the number of processes, what starts a script with so many.
         script: name of the example.
         own_processes: the example starts its processes itself, as many as it is told.
+        timeout: seconds that one run may take.
         environ: more variables of the environment.
     """
     call_it = [str(TRAINERS / script)]
@@ -61,7 +68,12 @@ def check_curves(
 
     def run(folder: Path, processes: int, *arguments: str, well: bool = True) -> None:
         more = ["--processes", str(processes)] if own_processes else []
-        done = call([*command[processes], *call_it, str(folder), *more, *arguments], folder, **environ)
+        done = call(
+            [*command[processes], *call_it, str(folder), *more, *arguments],
+            folder,
+            timeout=timeout,
+            **environ,
+        )
         assert ended_well(done) == well, done.stdout
 
     run(two, 2)

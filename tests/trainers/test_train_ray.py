@@ -32,10 +32,19 @@ def test_ray_train(tmp_path: Path) -> None:
 
 
 def test_deepspeed(tmp_path: Path) -> None:
-    check_curves(tmp_path, {1: torchrun(1), 2: torchrun(2)}, "train_deepspeed.py", DS_ACCELERATOR="cpu")
+    check_curves(
+        tmp_path, {1: torchrun(1), 2: torchrun(2)}, "train_deepspeed.py", timeout=400, DS_ACCELERATOR="cpu"
+    )
 
 
 def test_deepspeed_from_spark(tmp_path: Path) -> None:
     launcher = str(Path(__file__).with_name("deepspeed_from_spark.py"))
     command = {processes: [sys.executable, launcher, str(processes)] for processes in (1, 2)}
-    check_curves(tmp_path, command, "train_deepspeed.py", DS_ACCELERATOR="cpu", PYSPARK_PYTHON=sys.executable)
+    check_curves(
+        tmp_path,
+        command,
+        "train_deepspeed.py",
+        timeout=400,
+        DS_ACCELERATOR="cpu",
+        PYSPARK_PYTHON=sys.executable,
+    )

@@ -213,7 +213,13 @@ def test_example(title: str, tmp_path: Path) -> None:
     examples = str(PAGE.parents[1] / "examples" / "trainers")
     script = tmp_path / "script.py"
     script.write_text(COMMON.format(examples=examples) + before + example + after)
-    done = call([sys.executable, str(script)], tmp_path, DS_ACCELERATOR="cpu", PYSPARK_PYTHON=sys.executable)
+    done = call(
+        [sys.executable, str(script)],
+        tmp_path,
+        timeout=280,
+        DS_ACCELERATOR="cpu",
+        PYSPARK_PYTHON=sys.executable,
+    )
     assert ended_well(done), done.stdout[-5000:]
 
 
