@@ -124,7 +124,10 @@ def writing(spark: Any, data: Path, folder: Path, rows: int, rounds: int, mosaic
 
 
 def memory(spark: Any, folder: Path) -> Bar:
-    """How much more a Python worker holds at most for one partition of 1 GB than for one of 100 MB."""
+    """How much more a Python worker holds at most for one partition of 1 GB than for one of 100 MB.
+
+    Of memory of its own: a shard is mapped when it is hashed, and its pages are the system's to take back.
+    """
 
     def peak(rows: int) -> int:
         note = folder / f"peak-{rows}"
@@ -132,10 +135,11 @@ def memory(spark: Any, folder: Path) -> Bar:
 
         def watch(batch: pa.RecordBatch) -> pa.RecordBatch:
             # What it holds now: a worker that was used before has had other peaks.
-            resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            if resident > highest[0]:
-                highest[0] = resident
-                note.write_text(str(resident))
+            lines = Path("/proc/self/status").read_text().splitlines()
+            held = next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
+            if held > highest[0]:
+                highest[0] = held
+                note.write_text(str(held))
             return batch
 
         frame = spark.range(0, rows, 1, 1).selectExpr("array_repeat(cast(id AS double), 128) AS x")
@@ -192,8 +196,9 @@ def main() -> int:
             sys.path.append(str(options.mosaicml))
         spark = session(folder, paths)
         try:
-            bars = writing(spark, data, folder, options.rows, options.rounds, bool(options.mosaicml))
-            bars += [memory(spark, folder), small_shards(spark, folder)]
+            # Memory first: workers keep what others had them hold.
+            bars = [memory(spark, folder), small_shards(spark, folder)]
+            bars += writing(spark, data, folder, options.rows, options.rounds, bool(options.mosaicml))
         finally:
             spark.stop()
     for bar in bars:
