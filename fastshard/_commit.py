@@ -38,7 +38,7 @@ from fastshard.errors import CorruptError, InvalidError, NotFoundError
 if TYPE_CHECKING:
     from fastshard._tables import BlockTableWriter, ShardEntry, TableEntry
 
-__all__ = ["Mode", "Transaction", "Vacuumed", "sweep_task_files", "task_prefix", "vacuum"]
+__all__ = ["Mode", "Transaction", "Vacuumed", "mark_tasks", "sweep_task_files", "task_prefix", "vacuum"]
 
 Mode: TypeAlias = Literal["error", "overwrite", "append"]
 
@@ -144,6 +144,17 @@ class Transaction:
     def task_prefix(self) -> str:
         """Begins the paths of files that other processes write for this transaction; a name of digits follows."""
         return self._directory.task_prefix
+
+    def mark(self) -> str:
+        """Make a file that is there until `sweep_tasks` or the end: as long as other processes are to write.
+
+        Returns:
+            Its path, or its URL without secrets.
+        """
+        path = os.path.join(self.path, self._directory.marker)
+        with storage_errors("write a file", path):
+            self._directory.mark()
+        return path
 
     def sweep_tasks(self) -> None:
         """Remove what other processes wrote under `task_prefix` and was not added: files of attempts that failed.
@@ -331,6 +342,17 @@ def task_prefix(path: str, identity: str, *, mounted: bool) -> str:
     directory = _directory(path, identity, mounted=mounted)
     try:
         return directory.task_prefix
+    finally:
+        directory.release()
+
+
+def mark_tasks(path: str, identity: str, *, mounted: bool) -> str:
+    """What `Transaction.mark` does, for a transaction that begins later under this identity."""
+    directory = _directory(path, identity, mounted=mounted)
+    try:
+        with storage_errors("write a file", directory.path):
+            directory.mark()
+        return os.path.join(directory.path, directory.marker)
     finally:
         directory.release()
 

@@ -150,8 +150,22 @@ class WriterDirectory:
         """Begins the paths of files that other processes write for this writer."""
         return self.temporary("task-")
 
+    @property
+    def marker(self) -> str:
+        """The name of a file that is there as long as other processes are to write for this writer."""
+        return f".tmp-{self._id}-wanted"
+
+    def mark(self) -> None:
+        """Make the marker."""
+        with open(os.path.join(self.path, self.marker), "wb"):
+            pass
+
     def sweep_tasks(self, taken: Collection[str]) -> None:
-        """Remove files under `task_prefix`, but for those whose names are in `taken`."""
+        """Remove files under `task_prefix`, but for those whose names are in `taken`.
+
+        The marker goes first: who finds it after writing a file wrote it before the sweep, and who does not removes it.
+        """
+        self.delete(self.marker)
         prefix = os.path.basename(self.task_prefix)
         self.remove([n for n in self.names() if n.startswith(prefix) and n not in taken])
 
@@ -260,6 +274,7 @@ class WriterDirectory:
             with suppress(OSError):  # the file that could not be finished goes next
                 close()
         if self._lock is not None:
+            self._try_delete(self.marker)
             prefix = f".tmp-{self._id}-"
             with suppress(OSError):
                 for name in {n for n in self.names() if n.startswith(prefix)}:

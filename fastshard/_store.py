@@ -57,6 +57,9 @@ class Store:
         with self._errors("look at", f"{self.name}/{name}"):
             return self._place.filesystem.get_file_info(self.path(name))
 
+    def has(self, name: str) -> bool:
+        return bool(self.info(name).type != pafs.FileType.NotFound)
+
     def put(self, local: str, name: str) -> None:
         """Copy a file of this machine to the store, and see that all of it is there."""
         size = os.path.getsize(local)
@@ -163,6 +166,9 @@ class StoreDirectory(MountedDirectory):
             return None
         self._store.delete(name)
         return int(info.size or 0)
+
+    def mark(self) -> None:
+        self._store.write(self.marker, b"")
 
     def replace(self, temporary: str, name: str) -> None:
         if name == INDEX_NAME:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from fastshard._commit import Mode, Transaction, sweep_task_files
+from fastshard._commit import Mode, Transaction, mark_tasks, sweep_task_files
 from fastshard.conversion import write_options
 from fastshard.converters._options import WriteOptions
 from fastshard.converters._shards import FinishedShard
@@ -50,7 +50,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """One write, from the plan to the commit. Pickled to every task."""
 
     def __init__(self, path: str, schema: Any, overwrite: bool, options: Mapping[str, str]) -> None:
-        """Plan: nothing is written but the directory.
+        """Plan: nothing is written but the directory, and in it a file that says that the write is wanted.
 
         Raises:
             InvalidError: An option is unknown or cannot be used.
@@ -74,9 +74,9 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
             writing = DatasetWrite(transaction, frame.arrow, options=self._options)
             settled, target = writing.options, writing.target
         self._identity = os.urandom(6).hex()
-        self._job = self._planned(frame, settled, target)
         if self._store is None:
             os.makedirs(path, exist_ok=True)
+        self._job = self._planned(frame, settled, target)
 
     def _planned(self, frame: FrameSchema, options: WriteOptions, target: pa.Schema | None) -> PartitionJob:
         from fastshard._commit import task_prefix
@@ -92,6 +92,7 @@ class DatasetWriter(DataSourceArrowWriter):  # type: ignore[misc]
             staged=self._mounted,
             staging=self._staging,
             store=self._store,
+            marker=mark_tasks(self._path, self._identity, mounted=self._mounted),
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:

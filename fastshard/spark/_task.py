@@ -144,7 +144,13 @@ class PartitionWriter:
 
     def _check_wanted(self) -> None:
         marker = self._job.marker
-        if marker is not None and not os.path.exists(marker):
+        if marker is None:
+            return
+        if self._job.store is None:
+            wanted = os.path.exists(marker)
+        else:
+            wanted = Store(self._job.store).has(os.path.basename(marker))
+        if not wanted:
             raise StorageError(
                 f"{os.path.dirname(marker)}: the driver gave up this write; nothing more is written"
             )
@@ -175,6 +181,7 @@ class PartitionWriter:
                 Store(self._job.store).put(path, os.path.basename(final))
         with storage_errors("remove a staged shard", path):
             remove_if_there(path)
+        self._check_wanted()
         return FinishedShard(shard.entry, final)
 
     def _reports(self, *, wait: bool) -> Iterator[pa.RecordBatch]:

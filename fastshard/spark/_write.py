@@ -155,8 +155,7 @@ def _job(
         staged=staged,
         staging=None if staging is None else os.fspath(staging),
         store=store,
-        # The block table in the making, which is in the directory unless that is a mount.
-        marker=None if staged else transaction.temporary("blocks.arrow"),
+        marker=transaction.mark(),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,35 @@ def test_files_of_failed_attempts_and_of_failed_writes_go(mount: Path, tmp_path:
     assert names(path) == before
     write(mount / "other", "error", tmp_path, commit=False)
     assert not (mount / "other").exists()
+
+
+def test_an_attempt_that_is_not_wanted_any_more_removes_what_it_wrote(mount: Path, tmp_path: Path) -> None:
+    """Spark may stop it later than the driver gives up, or commits what another attempt wrote."""
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    with Transaction(mount / "data", "error", mounted=True) as transaction:
+        options = WriteOptions(block_bytes=1024, shard_bytes=4096)
+        job = PartitionJob(
+            frame=schema_message(TABLE.schema),
+            vectors=(False, False),
+            steps=plan_steps(TABLE.schema).with_schema(TABLE.schema),
+            output=Job.of(TABLE.schema, None, options, transaction.task_prefix),
+            staged=True,
+            staging=str(staging),
+            marker=transaction.mark(),
+        )
+
+        def given_up() -> Iterator[pa.RecordBatch]:
+            for number, batch in enumerate(TABLE.to_batches(max_chunksize=50)):
+                if number == 15:
+                    transaction.sweep_tasks()
+                    assert not names(mount / "data")
+                yield batch
+
+        with pytest.raises(fs.errors.StorageError, match="the driver gave up this write"):
+            list(PartitionWriter(job, 0, 0).run(given_up()))
+        assert not names(mount / "data")
+        assert not list(staging.iterdir())
 
 
 def test_a_failing_commit_leaves_the_old_data_set(
