@@ -83,12 +83,11 @@ class BlockColumns {
     return runs;
   }
 
-  // What was decompressed is kept by `owners` from now on. Before `runs`.
-  void hand_over(std::vector<std::shared_ptr<const void>>& owners) {
+  // Whether all of it lies in mappings, which the shards that were located keep; to be asked first.
+  bool in_mappings() {
+    if (!cache_.unused()) return false;
     load();
-    for (const ColumnRef& column : held_) {
-      if (column.use_count() > 0) owners.push_back(column);
-    }
+    return std::all_of(held_.begin(), held_.end(), [](const ColumnRef& column) { return column.use_count() == 0; });
   }
 
   // Others may change the cache again; nothing that was found is used any more.
@@ -356,8 +355,8 @@ void ShardSet::take_part(std::span<const int64_t> ids, std::span<const uint32_t>
       std::byte* const values = make_plain_column(field, static_cast<int64_t>(ids.size()), into, result);
       status = gather_plain({sources.get(), ids.size()}, width, values);
     } else {
-      const bool leaves = left != nullptr && left->columns[out.size() - 1];
-      if (leaves) blocks.hand_over(left->owners);
+      // What was decompressed is not left: batches that wait would keep it, whatever the cache's budget says.
+      const bool leaves = left != nullptr && left->columns[out.size() - 1] && blocks.in_mappings();
       status = gather(field, blocks.runs(), into, result, leaves);
     }
     blocks.let_go();

@@ -52,7 +52,7 @@ struct Stats {
 // Values that a `take` leaves where they are.
 struct Left {
   std::vector<bool> columns;                        // of which columns, one for each that is taken
-  std::vector<std::shared_ptr<const void>> owners;  // of where they are
+  std::vector<std::shared_ptr<const void>> owners;  // of the mappings that they are in
 };
 
 class ShardSet {
