@@ -22,6 +22,8 @@ template <typename... Visitors>
 struct Overloaded : Visitors... {
   using Visitors::operator()...;
 };
+template <typename... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(ErrorKind::kInvalid, message); }
 
