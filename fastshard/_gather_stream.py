@@ -60,6 +60,8 @@ class GatherStream:
             "ready": 0,
             "wait_ns": 0,
             "plan_ns": 0,
+            "read_ns": 0,
+            "decode_ns": 0,
             "gather_ns": 0,
             "idle_ns": 0,
         }

@@ -244,6 +244,7 @@ class ShardLoader:
             batches = on_device(batches, self._options.device)
         delivered = batches if self._options.device is not None else _accelerate.placed(batches)
         over = object()
+        totals, clock = self._totals, self._totals.clock
         try:
             with closing(batches):
                 while True:
@@ -256,7 +257,11 @@ class ShardLoader:
                     if batch is over:
                         break
                     progress.batches += 1
-                    yield batch
+                    handed = clock()
+                    try:
+                        yield batch
+                    finally:
+                        totals.program_seconds += clock() - handed
             progress.finished = True
         finally:
             progress.closed = True

@@ -18,9 +18,13 @@ class LoaderStats:
         batches, samples: Delivered.
         bytes: Of these, uncompressed; samples times the mean of the data set.
         seconds: From the first request to the last.
-        wait_seconds: Of these the consumer waited for a batch.
-        plan_seconds, gather_seconds, idle_seconds: Of all threads together: computing ids; reading, checking,
-            decompressing and gathering; nothing to do because the consumer was slower.
+        wait_seconds: Of these the consumer waited for a batch, or made one itself that no thread had begun.
+        transform_seconds: Of these it waited for the transforms.
+        object_seconds: Of these batches that were ready became Python's objects.
+        program_seconds: Of these the program had the last batch and did not ask for the next.
+        plan_seconds, read_seconds, decode_seconds, gather_seconds, idle_seconds: Of all threads that make batches
+            together: computing ids; waiting for storage (with mappings: for their pages, as far as it is seen);
+            checking and decompressing; gathering; nothing to do because the consumer was slower.
         ready: Finished batches not yet delivered.
         blocks_read, bytes_read: By an engine, past the mappings; 0 with "mmap". Bytes of whole pages of the device,
             where O_DIRECT reads them.
@@ -40,7 +44,12 @@ class LoaderStats:
     bytes: int
     seconds: float
     wait_seconds: float
+    transform_seconds: float
+    object_seconds: float
+    program_seconds: float
     plan_seconds: float
+    read_seconds: float
+    decode_seconds: float
     gather_seconds: float
     idle_seconds: float
     ready: int
@@ -102,22 +111,21 @@ class Totals:
 
     def __init__(self) -> None:
         self._sums: dict[str, int] = {}
-        self._clock = (
-            time.perf_counter
-        )  # kept: an iterator may end when the interpreter has let go of modules
+        self.clock = time.perf_counter  # kept: an iterator may end when the interpreter has let go of modules
         self._began: float | None = None
         self._ran = 0.0
+        self.program_seconds = 0.0  # the loader adds to it
 
     def begin(self) -> None:
         """An iteration begins."""
-        self._began = self._clock()
+        self._began = self.clock()
 
     def add(self, stream: Mapping[str, int]) -> None:
         """An iteration ended with these counters of its stream."""
         for name, value in stream.items():
             self._sums[name] = self._sums.get(name, 0) + value
         if self._began is not None:
-            self._ran += self._clock() - self._began
+            self._ran += self.clock() - self._began
             self._began = None
 
     def stats(
@@ -138,15 +146,26 @@ class Totals:
         for stream in running:
             for name, value in stream.items():
                 sums[name] = sums.get(name, 0) + value
-        seconds = self._ran + (self._clock() - self._began if self._began is not None else 0.0)
+        seconds = self._ran + (self.clock() - self._began if self._began is not None else 0.0)
+        program = min(self.program_seconds, seconds)
         wait = sums.get("wait_ns", 0) / 1e9
+        objects = sums.get("objects_ns", 0) / 1e9
+        rest = max(0.0, seconds - program - wait - objects)
+        transform = rest if transforms else 0.0
+        if not transforms:
+            objects += rest
         return LoaderStats(
             batches=sums.get("batches", 0),
             samples=sums.get("samples", 0),
             bytes=sums.get("samples", 0) * row_bytes,
             seconds=seconds,
             wait_seconds=wait,
+            transform_seconds=transform,
+            object_seconds=objects,
+            program_seconds=program,
             plan_seconds=sums.get("plan_ns", 0) / 1e9,
+            read_seconds=sums.get("read_ns", 0) / 1e9,
+            decode_seconds=sums.get("decode_ns", 0) / 1e9,
             gather_seconds=sums.get("gather_ns", 0) / 1e9,
             idle_seconds=sums.get("idle_ns", 0) / 1e9,
             ready=sum(stream["ready"] for stream in running),
@@ -162,23 +181,40 @@ class Totals:
             verify=verify,
             verify_reason=verify_reason,
             bad_samples=bad_samples,
-            limit=_limit(seconds, wait, sums, reads, transforms),
+            limit=_limit(seconds, sums, program=program, wait=wait, transform=transform, objects=objects),
         )
 
 
 def _limit(
-    seconds: float, wait: float, sums: Mapping[str, int], reads: Mapping[str, int], transforms: bool
+    seconds: float,
+    sums: Mapping[str, int],
+    *,
+    program: float,
+    wait: float,
+    transform: float,
+    objects: float,
 ) -> str:
+    """What most of the time of the consumer goes into, and, where it waits, most of that of the threads."""
     if seconds == 0:
         return "Nothing was delivered yet."
     again = sums.get("blocks_read_again", 0)
     if again > 0:
         return f"Memory limits: {again:,} blocks were read again because memory= does not hold a window; raise it."
-    share = wait / seconds
-    if share < 0.1:
-        who = "the transforms or what the program does" if transforms else "what the program does"
-        return f"The consumer limits: {who} between batches takes {1 - share:.0%} of the time, and batches are ready."
-    what = "reading and decompressing" if reads.get("columns_decompressed", 0) else "reading and gathering"
-    return (
-        f"The loader limits: {share:.0%} of the time the consumer waited for {what}; more threads= may help."
-    )
+    most = max(program, wait, transform, objects)
+    share = f"{most / seconds:.0%} of the time"
+    if most == program:
+        return f"The consumer limits: what the program does between batches takes {share}, and batches are ready."
+    if most == transform:
+        return f"The transforms limit: waiting for them takes {share}; more threads= or processes may help."
+    if most == objects:
+        return f"The consumer limits: making Python's objects of batches that are ready takes {share}."
+    stages = {
+        "The disk limits": sums.get("read_ns", 0),
+        "Decompression limits": sums.get("decode_ns", 0),
+        "The gather limits": sums.get("gather_ns", 0),
+        "Planning limits": sums.get("plan_ns", 0),
+    }
+    stage = max(stages, key=lambda name: stages[name])
+    part = stages[stage] / max(1, sum(stages.values()))
+    advice = "" if stage == "The disk limits" else "; more threads= may help"
+    return f"{stage}: the consumer waits {share}, and {part:.0%} of making batches goes into this{advice}."

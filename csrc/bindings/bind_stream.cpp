@@ -17,6 +17,7 @@
 #include "bindings/sampler.h"
 #include "bindings/tensors.h"
 #include "pipeline/batch_stream.h"
+#include "pipeline/stage_times.h"
 
 namespace py = pybind11;
 
@@ -60,6 +61,7 @@ struct PythonStream {
   std::shared_ptr<Projection> projection;
   std::optional<Tensors> tensors;
   BatchStream stream;
+  int64_t objects_ns = 0;  // making Python's objects of batches
 };
 
 // Which samples a batch holds. Most batches are never asked, so arrays are made for those that are.
@@ -189,6 +191,7 @@ py::object next(PythonStream& self, double timeout) {
     }
     if (status == NextStatus::kEnd) return py::none();
   }
+  const pipeline::StageClock clock(self.objects_ns);
   py::object columns;
   try {
     columns = make_columns(self, batch);
@@ -208,7 +211,10 @@ py::dict stats(const PythonStream& self) {
   dict["ready"] = stats.ready;
   dict["wait_ns"] = stats.wait_ns;
   dict["plan_ns"] = stats.plan_ns;
+  dict["read_ns"] = stats.read_ns;
+  dict["decode_ns"] = stats.decode_ns;
   dict["gather_ns"] = stats.gather_ns;
+  dict["objects_ns"] = self.objects_ns;
   dict["idle_ns"] = stats.idle_ns;
   dict["advised"] = stats.advised;
   const pipeline::ReadStats read = self.stream.read_stats();
@@ -221,7 +227,6 @@ py::dict stats(const PythonStream& self) {
   dict["blocks_read_again"] = read.blocks.blocks_read_again;
   dict["blocks_used_again"] = read.blocks.blocks_used_again;
   dict["held_bytes"] = read.blocks.held_bytes;
-  dict["decode_ns"] = read.blocks.decode_ns;
   return dict;
 }
 

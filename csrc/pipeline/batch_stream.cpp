@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "base/fault_guard.h"
 #include "pipeline/awaited.h"
 #include "pipeline/mapped_ahead.h"
+#include "pipeline/stage_times.h"
 
 namespace fastshard::pipeline {
 namespace {
@@ -24,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr uint64_t kProbedBatches = 4;  // to see whether data are in memory: so many, here and there in the epoch,
 constexpr size_t kProbedSamples = 4;    // and so many samples of each
 constexpr uint32_t kFoundBatches = 64;
+constexpr int64_t kSlow = 100000;  // nanoseconds of a batch that is worth asking the system about
 
 int64_t since(Clock::time_point begin) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
@@ -54,7 +57,8 @@ struct BatchStream::State {
   [[nodiscard]] bool wants_advice(MappedAhead& ahead, order::PermutationCache& cache) const;
   [[nodiscard]] bool claim(uint64_t& index);
   // Fills a slot that the caller claimed: with the batch, or with the error that it met.
-  void make_into(Slot& slot, uint64_t index, order::PermutationCache& cache);
+  // Returns how long that took.
+  int64_t make_into(Slot& slot, uint64_t index, order::PermutationCache& cache);
   [[nodiscard]] bool hand_out(Slot& slot, FinishedBatch& out);
   void stop() noexcept;
 
@@ -79,6 +83,9 @@ struct BatchStream::State {
   order::PermutationCache consumer_cache;
 
   std::atomic<int64_t> plan_ns{0};
+  std::atomic<int64_t> read_ns{0};
+  std::atomic<int64_t> decode_ns{0};
+  std::atomic<int64_t> still_ns{0};  // of gather_ns: doing nothing
   std::atomic<int64_t> gather_ns{0};
   std::atomic<int64_t> idle_ns{0};
   std::atomic<int64_t> advised{0};
@@ -132,8 +139,9 @@ NextStatus BatchStream::next(FinishedBatch& out, Deadline deadline) {
     // Nobody has begun the batch that is wanted now: making it here is sooner than waking a thread for it.
     ++state.claimed;
     lock.unlock();
-    state.make_into(slot, state.delivered, state.consumer_cache);
+    const int64_t took = state.make_into(slot, state.delivered, state.consumer_cache);
     lock.lock();
+    state.stats.wait_ns += took;
     slot.ready = true;
   }
   if (!slot.ready && !state.stopped) {
@@ -216,7 +224,14 @@ StreamStats BatchStream::stats() const {
   stats.ready =
       std::count_if(state_->slots.begin(), state_->slots.end(), [](const State::Slot& slot) { return slot.ready; });
   stats.plan_ns = state_->plan_ns;
+  stats.read_ns = state_->read_ns;
+  stats.decode_ns = state_->decode_ns;
   stats.gather_ns = state_->gather_ns;
+  // Threads stand still for locks, too, and for a processor. Where others wait for pages it is for one that does.
+  if (const int64_t still = state_->still_ns; stats.read_ns > still / 4) {
+    stats.read_ns += still;
+    stats.gather_ns -= still;
+  }
   stats.idle_ns = state_->idle_ns;
   stats.advised = state_->advised;
   return stats;
@@ -322,10 +337,15 @@ bool BatchStream::State::claim(uint64_t& index) {
   return true;
 }
 
-void BatchStream::State::make_into(Slot& slot, uint64_t index, order::PermutationCache& cache) {
+int64_t BatchStream::State::make_into(Slot& slot, uint64_t index, order::PermutationCache& cache) {
+  // Where mapped bytes have to be read is seen in batches that take long, from the second one on.
+  static thread_local bool slow = true;
   slot.error = nullptr;
   const auto begin = Clock::now();
   auto planned = begin;
+  const StageTimes before = stage_times();
+  std::optional<FaultClock> faults;
+  if (slow && !source) faults.emplace();
   try {
     plan.fill(index, slot.batch.planned, cache);
     planned = Clock::now();
@@ -342,7 +362,24 @@ void BatchStream::State::make_into(Slot& slot, uint64_t index, order::Permutatio
   }
   plan_ns.fetch_add(std::chrono::duration_cast<std::chrono::nanoseconds>(planned - begin).count(),
                     std::memory_order_relaxed);
-  gather_ns.fetch_add(since(planned), std::memory_order_relaxed);
+  const int64_t took = since(planned);
+  slow = took > kSlow;
+  const int64_t decoded = stage_times().decode_ns - before.decode_ns;
+  int64_t read = stage_times().read_ns - before.read_ns;
+  // A thread that decompresses may stand still for another that does.
+  if (faults && decoded == 0) {
+    const FaultClock::Still still = faults->stood_still();
+    const int64_t more = std::clamp<int64_t>(still.ns - read, 0, took - read);
+    if (still.for_pages) {
+      read += more;
+    } else {
+      still_ns.fetch_add(more, std::memory_order_relaxed);
+    }
+  }
+  read_ns.fetch_add(read, std::memory_order_relaxed);
+  decode_ns.fetch_add(decoded, std::memory_order_relaxed);
+  gather_ns.fetch_add(std::max<int64_t>(0, took - read - decoded), std::memory_order_relaxed);
+  return since(begin);
 }
 
 void BatchStream::State::work(uint32_t number) {

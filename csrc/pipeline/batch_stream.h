@@ -43,13 +43,16 @@ struct FinishedBatch {
 };
 
 struct StreamStats {
-  int64_t batches = 0;     // delivered
-  int64_t samples = 0;     // delivered
-  int64_t ready = 0;       // finished and not yet delivered
-  int64_t wait_ns = 0;     // the consumer spent waiting
-  int64_t plan_ns = 0;     // of the threads: computing ids
-  int64_t gather_ns = 0;   // of the threads: reading, checking, decompressing, gathering
-  int64_t idle_ns = 0;     // of the threads: nothing to do, the consumer being slower
+  int64_t batches = 0;  // delivered
+  int64_t samples = 0;  // delivered
+  int64_t ready = 0;    // finished and not yet delivered
+  int64_t wait_ns = 0;  // the consumer spent waiting, or making a batch itself
+  // Of all that make batches, the consumer among them:
+  int64_t plan_ns = 0;     // computing ids
+  int64_t read_ns = 0;     // waiting for storage
+  int64_t decode_ns = 0;   // checking and decompressing
+  int64_t gather_ns = 0;   // what else making batches took
+  int64_t idle_ns = 0;     // nothing to do, the consumer being slower
   int64_t advised = 0;     // batches about which the system was told, as they were not in memory
   int64_t elapsed_ns = 0;  // from the first `next` to the last
 };

@@ -1,4 +1,5 @@
 #include "pipeline/block_store.h"
+#include "pipeline/stage_times.h"
 
 #include <chrono>
 #include <optional>
@@ -155,8 +156,14 @@ std::shared_ptr<const LoadedBlock> BlockStore::get(uint32_t shard, uint32_t bloc
     ++stats_.blocks_used_again;
   }
   for (;;) {
-    changed_.wait(lock,
-                  [&] { return stopped_ || (entry->state != State::kReading && entry->state != State::kDecoding); });
+    if (entry->state == State::kReading) {
+      const StageClock clock(stage_times().read_ns);
+      changed_.wait(lock, [&] { return stopped_ || entry->state != State::kReading; });
+    }
+    if (entry->state == State::kDecoding) {
+      const StageClock clock(stage_times().decode_ns);
+      changed_.wait(lock, [&] { return stopped_ || entry->state != State::kDecoding; });
+    }
     if (entry->state == State::kReady) {
       const bool spent = entry->taken >= entry->shard->entry(block).rows;
       if (entry->kept) order_.splice(spent ? order_.end() : order_.begin(), order_, entry->place);
@@ -167,15 +174,13 @@ std::shared_ptr<const LoadedBlock> BlockStore::get(uint32_t shard, uint32_t bloc
     entry->state = State::kDecoding;
     lock.unlock();
     std::exception_ptr error;
-    const auto begin = Clock::now();
     try {
+      const StageClock clock(stage_times().decode_ns);
       entry->loaded = decode(*entry);
     } catch (...) {
       error = std::current_exception();
     }
-    const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
     lock.lock();
-    stats_.decode_ns += took;
     finish(*entry, error ? State::kFailed : State::kReady, error);
     changed_.notify_all();
   }

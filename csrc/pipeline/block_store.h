@@ -47,7 +47,6 @@ struct BlockStoreStats {
   int64_t blocks_read_again = 0;  // of blocks_read: the budget had not kept them
   int64_t blocks_used_again = 0;  // `get` found them kept
   int64_t held_bytes = 0;
-  int64_t decode_ns = 0;  // checking and decompressing, of all threads
 };
 
 class BlockStore {

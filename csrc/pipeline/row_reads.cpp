@@ -1,4 +1,5 @@
 #include "pipeline/row_reads.h"
+#include "pipeline/stage_times.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -77,7 +78,10 @@ std::shared_ptr<const RowReads::Batch> RowReads::take(uint64_t number, std::span
     queue_.add(batch, true);
   }
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return stopped_ || batch->ready_ || batch->error_; });
+  {
+    const StageClock clock(stage_times().read_ns);
+    changed_.wait(lock, [&] { return stopped_ || batch->ready_ || batch->error_; });
+  }
   store_.count_ahead(-std::exchange(batch->counted_, 0));
   if (batch->error_) std::rethrow_exception(batch->error_);
   if (!batch->ready_) throw Error(ErrorKind::kIo, "stopped", "the loader was stopped");

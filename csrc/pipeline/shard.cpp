@@ -1,4 +1,5 @@
 #include "pipeline/shard.h"
+#include "pipeline/stage_times.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -180,7 +181,12 @@ ipc::Storage Shard::copy_column(const OpenBlock& open, size_t block, size_t colu
 
 ipc::LoadedColumn Shard::load_compressed(const OpenBlock& open, size_t block, size_t column) {
   const ipc::BufferExtent extent = open.layout.column_extent(column);
-  const ipc::Storage copy = copy_column(open, block, column);
+  ipc::Storage copy;
+  {
+    const StageClock clock(stage_times().read_ns);
+    copy = copy_column(open, block, column);
+  }
+  const StageClock clock(stage_times().decode_ns);
   compare_column(context_.verify, block, column, copy.span());
   context_.counters->columns_decompressed.fetch_add(1, std::memory_order_relaxed);
   return ipc::load_column(open.layout, copy.span(), extent.offset, *context_.schema, column);

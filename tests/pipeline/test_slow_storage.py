@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -12,53 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mirror import mounted
 
 import fastshard as fs
 from fastshard import _core
 from fastshard._engine import choose_engine
 from fastshard._gather_stream import GatherStream
 from fastshard.errors import InvalidError, ReadTimeoutError
-
-SLOW = """
-import errno, os, stat, sys, threading, time
-from fuse import FUSE, FuseOSError, Operations
-
-class Mirror(Operations):
-    '''A folder as it is, but for its last shard: that is slow (SECONDS) or fails (-1) beyond its first page.'''
-
-    def __init__(self, root, seconds):
-        self.root, self.seconds = root, seconds
-        self.slow = sorted(name for name in os.listdir(root) if name.startswith("shard-"))[-1]
-
-    def path(self, path):
-        return os.path.join(self.root, path.lstrip("/"))
-
-    def getattr(self, path, fh=None):
-        try:
-            found = os.lstat(self.path(path))
-        except OSError as error:
-            raise FuseOSError(error.errno)
-        return {name: getattr(found, name) for name in
-                ("st_mode", "st_size", "st_nlink", "st_uid", "st_gid", "st_atime", "st_mtime", "st_ctime")}
-
-    def readdir(self, path, fh):
-        return [".", "..", *os.listdir(self.path(path))]
-
-    def open(self, path, flags):
-        return os.open(self.path(path), os.O_RDONLY)
-
-    def release(self, path, fh):
-        os.close(fh)
-
-    def read(self, path, size, offset, fh):
-        if path.endswith(self.slow) and offset >= 4096:
-            if self.seconds < 0:
-                raise FuseOSError(errno.EIO)
-            time.sleep(self.seconds)
-        return os.pread(fh, size, offset)
-
-FUSE(Mirror(sys.argv[1], float(sys.argv[3])), sys.argv[2], foreground=True, ro=True)
-"""
 
 READ = """
 import sys, time
@@ -89,31 +48,16 @@ def two_shards(path: Path) -> Path:
 
 
 @pytest.fixture(params=[60.0, -1.0], ids=["slow", "failing"])
-def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, bool]]:
-    if shutil.which("fusermount") is None:
-        pytest.skip("FUSE is not installed (scripts/prepare-system.sh installs it where it may)")
-    point = tmp_path / "mounted"
-    point.mkdir()
-    arguments = [str(two_shards(tmp_path / "d")), str(point), str(request.param)]
-    server = subprocess.Popen([sys.executable, "-c", SLOW, *arguments], stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 20
-        while not (point / "index.json").exists():
-            if server.poll() is not None or time.monotonic() > deadline:
-                pytest.skip("this user may not mount FUSE file systems")  # no package could change that
-            time.sleep(0.05)
+def stuck(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, bool]]:
+    with mounted(two_shards(tmp_path / "d"), tmp_path / "mounted", seconds=request.param) as point:
         yield point, request.param < 0
-    finally:
-        server.kill()
-        server.wait()
-        subprocess.run(["fusermount", "-u", "-z", str(point)], check=False)
 
 
 @pytest.mark.unsanitized
 @pytest.mark.parametrize("engine", ["mmap", "threads"])
-def test_a_read_that_does_not_come_or_fails_names_its_place(mounted: tuple[Path, bool], engine: str) -> None:
+def test_a_read_that_does_not_come_or_fails_names_its_place(stuck: tuple[Path, bool], engine: str) -> None:
     """With read_timeout=2 the consumer hears of it within 5 s, by shard, bytes and attempts; of an EIO likewise."""
-    path, fails = mounted
+    path, fails = stuck
     begin = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", READ, str(path), engine],
