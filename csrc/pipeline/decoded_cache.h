@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ipc/array_view.h"
+#include "pipeline/stage_times.h"
 
 namespace fastshard::pipeline {
 
@@ -64,7 +65,10 @@ class DecodedCache {
     if (ColumnRef column = find(key)) return column;
     {
       std::unique_lock lock(loading_mutex_);
-      while (!loading_.insert(key).second) loaded_.wait(lock);
+      while (!loading_.insert(key).second) {
+        const StageClock clock(stage_times().decode_ns);
+        loaded_.wait(lock);
+      }
     }
     const Loading mark(*this, key);
     if (ColumnRef column = find(key)) return column;  // somebody loaded it meanwhile
