@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from mirror import mounted
 
@@ -51,9 +52,11 @@ def test_decompression(tmp_path: Path, engine: str) -> None:
     assert stats.limit.startswith("Decompression limits"), stats
 
 
-def test_the_gather(wide: Path) -> None:
-    limit_of(wide)  # the pages are in memory now
-    stats = limit_of(wide, shuffle="global", engine="mmap")
+def test_the_gather(tmp_path: Path) -> None:
+    """Short lists, taken one by one."""
+    lists = pa.ListArray.from_arrays(np.arange(0, 3_000_003, 3), np.zeros(3_000_000, np.int16))
+    fs.write(pa.table({"ragged": lists}), tmp_path / "d")
+    stats = limit_of(tmp_path / "d", shuffle="global", engine="mmap", lists="ragged", batch_size=8192)
     assert stats.limit.startswith("The gather limits"), stats
 
 
