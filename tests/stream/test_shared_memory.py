@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -131,6 +132,7 @@ def test_descriptors_come_back() -> None:
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
+    gc.collect()  # what other tests left
     before = descriptors()
     pool = _core.SharedPool()
     batches = [pool.batch(100) for _ in range(40)]
@@ -139,4 +141,4 @@ def test_descriptors_come_back() -> None:
         _core.ReceivedMemory(*sent(batch)[0])
     assert descriptors() >= before + 40
     del batches, batch, pool
-    assert descriptors() == before
+    assert descriptors() <= before
