@@ -200,6 +200,9 @@ bool BatchStream::State::hand_out(Slot& slot, FinishedBatch& out) {
 
 std::string BatchStream::awaited() const {
   if (forked()) return {};
+  if (state_->source) {
+    if (std::string oldest = state_->source->oldest_read(); !oldest.empty()) return oldest;
+  }
   PlannedBatch planned;
   order::PermutationCache cache;
   uint64_t index = 0;

@@ -155,11 +155,30 @@ void ReadQueue::handle(const io::ReadCompletion& completion) {
   if (--job->missing_ == 0) advance(job);
 }
 
-io::Deadline ReadQueue::next_deadline() const {
+io::Deadline ReadQueue::next_deadline() {
   if (options_.read_timeout.count() == 0) return io::Deadline::max();
-  io::Deadline deadline = io::Deadline::max();
-  for (const auto& [tag, read] : in_flight_) deadline = std::min(deadline, read.begun + options_.read_timeout);
-  return deadline;
+  const Read* oldest = nullptr;
+  for (const auto& [tag, read] : in_flight_) {
+    if (oldest == nullptr || read.begun < oldest->begun) oldest = &read;
+  }
+  Oldest noted;
+  if (oldest != nullptr) {
+    const BlockBytes::Part& part = oldest->part.bytes->parts()[oldest->part.part];
+    noted = {oldest->job, oldest->part.shard, oldest->part.block, part.first, part.first + part.wanted};
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(oldest_, noted);  // the job noted before may end here, not under the mutex
+  }
+  return oldest == nullptr ? io::Deadline::max() : oldest->begun + options_.read_timeout;
+}
+
+std::string ReadQueue::oldest() const {
+  const std::lock_guard lock(mutex_);
+  if (!oldest_.job) return {};
+  return oldest_.shard->name() + ": block " + std::to_string(oldest_.block) + " at offset " +
+         std::to_string(oldest_.shard->entry(oldest_.block).extent.offset) + ", bytes " +
+         std::to_string(oldest_.first) + " to " + std::to_string(oldest_.end);
 }
 
 void ReadQueue::expire() {

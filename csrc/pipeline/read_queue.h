@@ -81,6 +81,9 @@ class ReadQueue {
   [[nodiscard]] std::shared_ptr<io::DirectFile> file_of(const Shard& shard);
 
   [[nodiscard]] ReadQueueStats stats() const noexcept;
+  // The read that is in flight longest, for a message: shard, block and bytes. Empty where there is none, or no
+  // `read_timeout`.
+  [[nodiscard]] std::string oldest() const;
 
   // "NAME: block B at offset O: ", as messages begin.
   [[nodiscard]] static std::string where(const Shard& shard, uint32_t block);
@@ -100,15 +103,23 @@ class ReadQueue {
   void ask(Read read);
   static void fail(ReadJob& job, std::exception_ptr error) noexcept;
   void expire();
-  [[nodiscard]] io::Deadline next_deadline() const;
+  // When the oldest read is overdue; notes which that is.
+  [[nodiscard]] io::Deadline next_deadline();
   void drain(std::vector<io::ReadCompletion>& completions);
 
   const std::string root_;
   const ReadQueueOptions options_;
   std::unique_ptr<io::ReadEngine> engine_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::deque<std::shared_ptr<ReadJob>> waiting_;
+  struct Oldest {
+    std::shared_ptr<ReadJob> job;  // keeps the shard
+    const Shard* shard = nullptr;
+    uint32_t block = 0;
+    int64_t first = 0;
+    int64_t end = 0;
+  } oldest_;
   bool stopped_ = false;
 
   std::atomic<int64_t> reads_{0};

@@ -48,6 +48,8 @@ class ReadSource {
   void stop() noexcept;
 
   [[nodiscard]] ReadStats stats() const;
+  // See ReadQueue::oldest.
+  [[nodiscard]] std::string oldest_read() const { return queue_.oldest(); }
 
  private:
   const std::shared_ptr<ShardSet> set_;

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,17 @@ FUSE(Mirror(sys.argv[1], float(sys.argv[3])), sys.argv[2], foreground=True, ro=T
 """
 
 
+@dataclass
+class Mounted:
+    """A data set through FUSE: beyond the first page its last shard is slow, or fails. `server` answers."""
+
+    path: Path
+    fails: bool
+    server: subprocess.Popen[bytes]
+
+
 @contextmanager
-def mounted(folder: Path, point: Path, *, seconds: float) -> Iterator[Path]:
+def mounted(folder: Path, point: Path, *, seconds: float) -> Iterator[Mounted]:
     """The folder at `point`. Each read of its last shard beyond the first page takes `seconds`, or is an EIO (-1)."""
     if shutil.which("fusermount") is None:
         pytest.skip("FUSE is not installed (scripts/prepare-system.sh installs it where it may)")
@@ -69,7 +79,7 @@ def mounted(folder: Path, point: Path, *, seconds: float) -> Iterator[Path]:
             if server.poll() is not None or time.monotonic() > deadline:
                 pytest.skip("this user may not mount FUSE file systems")  # no package could change that
             time.sleep(0.05)
-        yield point
+        yield Mounted(point, seconds < 0, server)
     finally:
         server.kill()
         server.wait()

@@ -38,8 +38,8 @@ def test_the_disk(tmp_path: Path, engine: str) -> None:
     fs.write(
         {"x": np.zeros((400, 1024), np.float32)}, tmp_path / "d", shard_bytes=1 << 20, block_bytes=1 << 18
     )
-    with mounted(tmp_path / "d", tmp_path / "mounted", seconds=0.2) as path:
-        stats = limit_of(path, engine=engine)
+    with mounted(tmp_path / "d", tmp_path / "mounted", seconds=0.2) as mount:
+        stats = limit_of(mount.path, engine=engine)
     assert stats.limit.startswith("The disk limits"), stats
     assert stats.read_seconds > 0.2
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mirror import mounted
+from mirror import Mounted, mounted
 
 import fastshard as fs
 from fastshard import _core
@@ -23,8 +23,11 @@ READ = """
 import sys, time
 import fastshard as fs
 from fastshard.errors import Error
-path, engine = sys.argv[1:]
-loader = fs.ShardLoader(path, batch_size=100, engine=engine, read_timeout=2.0, verify="never", prefetch=2)
+path, engine, shuffle = sys.argv[1:]
+options = {"batch_size": 100, "verify": "never", "prefetch": 2}
+if shuffle == "global":
+    options |= {"shuffle": "global", "batch_size": 8, "memory": 0}  # rows are read by themselves
+loader = fs.ShardLoader(path, engine=engine, read_timeout=2.0, **options)
 iterator = iter(loader)
 begin = time.monotonic()
 try:
@@ -48,19 +51,18 @@ def two_shards(path: Path) -> Path:
 
 
 @pytest.fixture(params=[60.0, -1.0], ids=["slow", "failing"])
-def stuck(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, bool]]:
-    with mounted(two_shards(tmp_path / "d"), tmp_path / "mounted", seconds=request.param) as point:
-        yield point, request.param < 0
+def stuck(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mounted]:
+    with mounted(two_shards(tmp_path / "d"), tmp_path / "mounted", seconds=request.param) as mount:
+        yield mount
 
 
 @pytest.mark.unsanitized
 @pytest.mark.parametrize("engine", ["mmap", "threads"])
-def test_a_read_that_does_not_come_or_fails_names_its_place(stuck: tuple[Path, bool], engine: str) -> None:
+def test_a_read_that_does_not_come_or_fails_names_its_place(stuck: Mounted, engine: str) -> None:
     """With read_timeout=2 the consumer hears of it within 5 s, by shard, bytes and attempts; of an EIO likewise."""
-    path, fails = stuck
     begin = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", READ, str(path), engine],
+        [sys.executable, "-c", READ, str(stuck.path), engine, "none"],
         capture_output=True,
         text=True,
         timeout=50,
@@ -68,7 +70,30 @@ def test_a_read_that_does_not_come_or_fails_names_its_place(stuck: tuple[Path, b
     )
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - begin < 45  # nothing waits for the sleeping read
-    waited, _, said = done.stdout.partition(" ")
+    check_what_was_said(done.stdout, stuck.fails)
+
+
+@pytest.mark.unsanitized
+def test_rows_that_do_not_come_or_fail_name_their_place(stuck: Mounted) -> None:
+    """Read by themselves. The kernel keeps a process that ends until its reads of a few pages are answered."""
+    arguments = [sys.executable, "-c", READ, str(stuck.path), "threads", "global"]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        begin = time.monotonic()
+        said = process.stdout.readline()
+        assert time.monotonic() - begin < 45
+        check_what_was_said(said, stuck.fails)
+        assert re.search(r"block \d+ at offset \d+", said), said
+    finally:
+        stuck.server.kill()  # answers whatever waits
+        process.kill()
+        process.wait(30)
+        process.stdout.close()  # type: ignore[union-attr]
+
+
+def check_what_was_said(text: str, fails: bool) -> None:
+    waited, _, said = text.partition(" ")
     assert re.search(r"shard-00001-\w+\.arrow", said), said
     if fails:
         assert said.startswith("StorageError"), said
