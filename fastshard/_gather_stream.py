@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as NotDone
 from typing import Any
 
@@ -54,6 +54,8 @@ class GatherStream:
         self._pending: deque[Future[Any]] = deque()
         self._stopped = False
         self._lock = threading.Lock()
+        self._asked = threading.Condition(self._lock)
+        self._waiting: deque[tuple[int, Future[Any]]] = deque()  # not yet begun
         self._stats = {
             "batches": 0,
             "samples": 0,
@@ -65,22 +67,47 @@ class GatherStream:
             "gather_ns": 0,
             "idle_ns": 0,
         }
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="fs-gather")
+        # Daemons, not an executor's threads: the process can end while storage does not answer one of them.
+        self._threads = [
+            threading.Thread(target=self._work, name=f"fs-gather-{i}", daemon=True) for i in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
         self._fill()
 
     def _fill(self) -> None:
         with self._lock:
             while not self._stopped and len(self._pending) < self._prefetch and self._begun < self._count:
-                self._pending.append(self._executor.submit(self._timed, self._begun))
+                future: Future[Any] = Future()
+                self._pending.append(future)
+                self._waiting.append((self._begun, future))
                 self._begun += 1
+                self._asked.notify()
 
-    def _timed(self, index: int) -> Any:
-        began = time.perf_counter_ns()
-        try:
-            return self._make(index)
-        finally:
+    def _work(self) -> None:
+        while True:
             with self._lock:
-                self._stats["gather_ns"] += time.perf_counter_ns() - began
+                while not self._waiting and not self._stopped:
+                    self._asked.wait()
+                if self._stopped:
+                    return
+                index, future = self._waiting.popleft()
+            self._make_into(future, index)
+            del future  # the consumer's: it holds a batch
+
+    def _make_into(self, future: Future[Any], index: int) -> None:
+        began = time.perf_counter_ns()
+        made = failure = None
+        try:
+            made = self._make(index)
+        except BaseException as error:  # for the consumer
+            failure = error
+        with self._lock:
+            self._stats["gather_ns"] += time.perf_counter_ns() - began
+        if failure is None:
+            future.set_result(made)
+        else:
+            future.set_exception(failure)
 
     def next(self, timeout: float) -> Any:
         """The next batch, or None at the end or after `stop`.
@@ -99,6 +126,8 @@ class GatherStream:
         began = time.perf_counter_ns()
         try:
             first.exception(None if timeout < 0 else timeout)
+        except CancelledError:
+            return None
         except NotDone:
             self._given_up = True
             raise ReadTimeoutError(
@@ -123,8 +152,14 @@ class GatherStream:
         answer."""
         with self._lock:
             self._stopped = True
+            for _, future in self._waiting:
+                future.cancel()
+            self._waiting.clear()
             self._pending.clear()
-        self._executor.shutdown(wait=not self._given_up, cancel_futures=True)
+            self._asked.notify_all()
+        if not self._given_up:
+            for thread in self._threads:
+                thread.join()
 
     def stats(self) -> dict[str, int]:
         """The counters of the native stream."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -102,6 +103,42 @@ def check_what_was_said(text: str, fails: bool) -> None:
         assert float(waited) < 5
         assert re.search(r"bytes \d+ to \d+", said), said
         assert "attempt 1" in said
+
+
+TOGETHER = """
+import sys
+import fastshard as fs
+from fastshard.errors import Error
+kind, good, stuck = sys.argv[1:]
+data = fs.concat([good, stuck]) if kind == "concat" else fs.mix({"good": good, "stuck": stuck})
+options = {} if kind == "concat" else {"epoch_size": 800}
+loader = fs.ShardLoader(data, batch_size=100, read_timeout=2.0, verify="never", **options)
+try:
+    for batch in loader: pass
+    print("delivered all")
+except Error as error:
+    print(f"{type(error).__name__}: {error}", flush=True)
+"""
+
+
+@pytest.mark.unsanitized
+@pytest.mark.parametrize("kind", ["concat", "mix"])
+def test_a_process_ends_though_one_of_several_data_sets_does_not_answer(tmp_path: Path, kind: str) -> None:
+    """After the timeout of a read that takes a minute nothing waits for it, the interpreter's exit neither."""
+    stuck = two_shards(tmp_path / "d")
+    good = shutil.copytree(stuck, tmp_path / "good")
+    with mounted(stuck, tmp_path / "mounted", seconds=60.0) as mount:
+        begin = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-c", TOGETHER, kind, str(good), str(mount.path)],
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("ReadTimeoutError: "), done.stdout
+        assert time.monotonic() - begin < 45
 
 
 def test_uring_is_refused_where_its_submissions_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
