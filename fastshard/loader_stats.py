@@ -106,6 +106,10 @@ class LoaderStats:
         printer.text(str(self))
 
 
+# Of the blocks that were read: fewer that are read again are not what limits.
+_FEW = 0.05
+
+
 class Totals:
     """Sums over the iterations of one loader."""
 
@@ -198,7 +202,7 @@ def _limit(
     if seconds == 0:
         return "Nothing was delivered yet."
     again = sums.get("blocks_read_again", 0)
-    if again > 0:
+    if again > _FEW * sums.get("blocks_read", 0):
         return f"Memory limits: {again:,} blocks were read again because memory= does not hold a window; raise it."
     most = max(program, wait, transform, objects)
     share = f"{most / seconds:.0%} of the time"
