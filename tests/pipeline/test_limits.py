@@ -46,7 +46,7 @@ def test_the_disk(tmp_path: Path, engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["mmap", "threads"])
 def test_decompression(tmp_path: Path, engine: str) -> None:
-    values = np.random.default_rng(0).integers(0, 12, (1000, 4096)).astype(np.int32)
+    values = np.random.default_rng(0).integers(0, 4, (1000, 16384)).astype(np.int32)
     fs.write({"x": values}, tmp_path / "d", compression="zstd:9")
     stats = limit_of(tmp_path / "d", engine=engine)
     assert stats.limit.startswith("Decompression limits"), stats

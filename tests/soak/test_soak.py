@@ -113,8 +113,8 @@ def live(folder: Path, chosen: dict[str, object], choice: random.Random) -> str:
         return grown(json.loads(output)) or "ended"
     if fate == "killed" and life.returncode == -signal.SIGKILL:
         return fate
-    if fate == "interrupted" and "KeyboardInterrupt" in errors:
-        return fate
+    if fate == "interrupted" and ("KeyboardInterrupt" in errors or life.returncode == -signal.SIGINT):
+        return fate  # without a word where the interpreter was on its way out
     return f"{fate}, with {life.returncode}: {errors}"
 
 

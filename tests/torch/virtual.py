@@ -88,12 +88,17 @@ class VirtualSource(Source):
         return (gather.batch(plan.batch(index), plan.start.epoch) for index in progress.rest())
 
 
+class VirtualBatch(list[tuple[int, int, bool, int]]):
+    def samples(self) -> Iterator[tuple[int, int, bool, int]]:
+        return iter(self)
+
+
 class VirtualGather:
     max_rows = 5
 
-    def samples(self, planned: PlannedBatch, epoch: int) -> list[tuple[int, int, bool, int]]:
+    def batch_numpy(self, planned: PlannedBatch, epoch: int) -> VirtualBatch:
         assert 0 < len(planned.places) <= self.max_rows
-        return self.batch(planned, epoch)
+        return VirtualBatch(self.batch(planned, epoch))
 
     def batch(self, planned: PlannedBatch, epoch: int) -> list[tuple[int, int, bool, int]]:
         repeat = [False] * len(planned.places) if planned.is_repeat is None else planned.is_repeat.tolist()

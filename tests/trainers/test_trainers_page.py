@@ -58,7 +58,10 @@ def train(dataset):
 import os
 FOLDER = os.getcwd()
 """,
-        {'"/Volumes/ml/data/train"': 'FOLDER + "/train"', "num_processes=8": "use_gpu=False, num_processes=2"},
+        {
+            '"/Volumes/ml/data/train"': 'FOLDER + "/train"',
+            "num_processes=8": "use_gpu=False, num_processes=2",
+        },
         """
 found = [id for rank in range(2) for id in map(int, open(f"ids-{rank}").read().split())]
 assert sorted(found) == list(range(120))
