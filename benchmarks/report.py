@@ -1,7 +1,7 @@
 """Tables and plots of what the other modules measured: docs/benchmarks.md and its pictures.
 
 python -m benchmarks.report [--results FILE] [--checks FILE] [--limits FILE] [--basics FILE] [--engines FILE]
-                            [--machine TEXT] [--docs FOLDER]
+                            [--beside FILE] [--machine TEXT] [--docs FOLDER]
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bars import bars, bars_table
+from benchmarks.bars import Beside, bars, bars_table
 from benchmarks.figures import OURS, TITLES, Figures, Measured, number_text, rate_text, ratio_text, table
 from benchmarks.measure import median
 from benchmarks.workloads import WORKLOADS
@@ -254,7 +254,7 @@ class Inputs:
     Attributes:
         measured: Of run.py.
         checks: Of run.py with fewer rows: whether slow loaders deliver every row.
-        limits, basics, engines: Of the modules of these names.
+        limits, basics, engines, beside: Of the modules of these names.
         machine: What to say about the machine beside its cores and memory.
     """
 
@@ -263,6 +263,7 @@ class Inputs:
     limits: dict[str, dict[str, float]] = field(default_factory=dict)
     basics: Sequence[Figures] = ()
     engines: Sequence[Figures] = ()
+    beside: Beside | None = None
     machine: str = ""
 
 
@@ -275,7 +276,7 @@ def page(inputs: Inputs, pictures: str) -> str:
         load_text(measured.content),
     ]
     if inputs.limits:
-        found = bars(measured, inputs.limits, inputs.engines)
+        found = bars(measured, inputs.limits, inputs.engines, inputs.beside)
         parts += ["## What the pipeline should reach", bars_table(found)]
         if not all(bar.met for bar in found):
             parts.append(REASONS.read_text())
@@ -327,6 +328,7 @@ def main() -> None:
     )
     parser.add_argument("--machine", default="", help="about the machine: its system, its kind of disk")
     parser.add_argument("--limits", type=Path, default=RESULTS / "limits.json", help="what limits.py wrote")
+    parser.add_argument("--beside", type=Path, default=RESULTS / "beside.json", help="what beside.py wrote")
     parser.add_argument("--basics", type=Path, default=RESULTS / "basics.json", help="what basics.py wrote")
     parser.add_argument(
         "--docs", type=Path, default=ROOT / "docs", help="folder for benchmarks.md and its pictures"
@@ -343,6 +345,7 @@ def main() -> None:
         limits=_load(arguments.limits) or {},
         basics=_load(arguments.basics) or [],
         engines=_load(arguments.engines) or [],
+        beside=_load(arguments.beside),
         machine=arguments.machine,
     )
     text = page(inputs, pictures.name)
