@@ -15,8 +15,7 @@ std::string first_missing(ShardSet& set, std::span<const int64_t> ids) {
     if (!seen.insert((uint64_t{place.shard} << 32) | block).second) continue;
     if (shard->is_resident(block)) continue;
     const ipc::BlockExtent& extent = shard->entry(block).extent;
-    return shard->name() + ": block " + std::to_string(block) + " at offset " + std::to_string(extent.offset) +
-           ", bytes " + std::to_string(extent.offset) + " to " +
+    return shard->place(block) + ", bytes " + std::to_string(extent.offset) + " to " +
            std::to_string(extent.offset + extent.metadata_bytes + extent.body_bytes);
   }
   return {};

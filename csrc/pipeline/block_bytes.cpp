@@ -24,11 +24,9 @@ BlockBytes::BlockBytes(std::vector<FileRange> ranges, const Rules& rules) : alig
   }
 }
 
-void BlockBytes::allocate(ipc::Storage memory) {
+void BlockBytes::allocate() {
   if (memory_bytes_ == 0) return;
-  const auto needed = static_cast<size_t>(memory_bytes_);
-  memory_ =
-      memory.size() == needed ? std::move(memory) : ipc::Storage(needed, static_cast<size_t>(io::kDirectAlignment));
+  memory_ = ipc::Storage(static_cast<size_t>(memory_bytes_), static_cast<size_t>(io::kDirectAlignment));
   base_ = memory_.data();
 }
 

@@ -45,8 +45,8 @@ class BlockBytes {
   // What the parts take in memory, whole multiples of the alignment.
   [[nodiscard]] int64_t memory_bytes() const noexcept { return memory_bytes_; }
 
-  // Takes memory for all parts: this one, if it is of that size. Throws std::bad_alloc.
-  void allocate(ipc::Storage memory = {});
+  // Takes memory for all parts. Throws std::bad_alloc.
+  void allocate();
   // The same with memory of another owner: memory_bytes(), aligned, alive until the last call.
   void place_at(std::byte* memory) noexcept { base_ = memory; }
   // Where the rest of a part goes on, in the file and in memory: at the last multiple of the alignment that came.

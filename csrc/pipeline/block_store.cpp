@@ -12,7 +12,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kSpareBytes = size_t{32} << 20;
 constexpr double kWholeShare = 0.75;  // of a block: where as much of it is wanted, it is read whole
 
 uint64_t key_of(uint32_t shard, uint32_t block) { return (uint64_t{shard} << 32) | block; }
@@ -72,7 +71,7 @@ class BlockStore::Entry final : public ReadJob {
  private:
   void begin(std::vector<FileRange> ranges, std::vector<Part>& parts) {
     bytes = BlockBytes(std::move(ranges), {.alignment = file_->alignment()});
-    bytes.allocate(store_.spare_->take(static_cast<size_t>(bytes.memory_bytes())));
+    bytes.allocate();
     for (size_t part = 0; part < bytes.parts().size(); ++part)
       parts.push_back({&bytes, part, shard.get(), block, file_});
   }
@@ -88,8 +87,7 @@ BlockStore::BlockStore(std::shared_ptr<ShardSet> set, std::vector<uint32_t> colu
       columns_(std::move(columns)),
       options_(options),
       projects_(columns_.size() < set_->schema().fields.size()),
-      queue_(queue),
-      spare_(std::make_shared<SpareMemory>(kSpareBytes)) {}
+      queue_(queue) {}
 
 void BlockStore::stop() noexcept {
   {
@@ -220,10 +218,7 @@ void BlockStore::evict() {
 
 std::shared_ptr<const LoadedBlock> BlockStore::decode(Entry& entry) const {
   const ipc::Schema& schema = set_->schema();
-  const std::shared_ptr<LoadedBlock> loaded(new LoadedBlock, [spare = spare_](LoadedBlock* block) {
-    spare->give(std::move(block->raw));
-    delete block;
-  });
+  auto loaded = std::make_shared<LoadedBlock>();
   if (!entry.layout) entry.parse_layout();
   const ipc::BatchLayout& layout = *entry.layout;
   bool keeps_raw = false;
@@ -234,7 +229,7 @@ std::shared_ptr<const LoadedBlock> BlockStore::decode(Entry& entry) const {
     try {
       loaded->columns.push_back(ipc::load_column(layout, bytes, extent.offset, schema, column));
     } catch (const Error& error) {
-      throw Error(error.kind(), error.code(), ReadQueue::where(*entry.shard, entry.block) + error.what());
+      throw Error(error.kind(), error.code(), entry.shard->where(entry.block) + error.what());
     }
     const ipc::LoadedColumn& last = loaded->columns.back();
     loaded->plain.push_back(plain_values_of(last.view));
@@ -245,7 +240,6 @@ std::shared_ptr<const LoadedBlock> BlockStore::decode(Entry& entry) const {
     loaded->bytes += entry.bytes.size();
     loaded->raw = entry.bytes.release();
   }
-  spare_->give(entry.bytes.release());
   entry.bytes = BlockBytes();
   entry.layout.reset();
   return loaded;

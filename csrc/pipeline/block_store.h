@@ -24,7 +24,6 @@
 #include "pipeline/block_bytes.h"
 #include "pipeline/read_queue.h"
 #include "pipeline/shard_set.h"
-#include "pipeline/spare_memory.h"
 
 namespace fastshard::pipeline {
 
@@ -93,7 +92,6 @@ class BlockStore {
   const BlockStoreOptions options_;
   const bool projects_;  // not all columns are wanted
   ReadQueue& queue_;
-  const std::shared_ptr<SpareMemory> spare_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;                 // an entry left kReading or kDecoding, or the store stopped

@@ -18,11 +18,6 @@ constexpr size_t kMaxFiles = 128;
 
 }  // namespace
 
-std::string ReadQueue::where(const Shard& shard, uint32_t block) {
-  return shard.name() + ": block " + std::to_string(block) + " at offset " +
-         std::to_string(shard.entry(block).extent.offset) + ": ";
-}
-
 ReadQueue::ReadQueue(std::string root, std::unique_ptr<io::ReadEngine> engine, ReadQueueOptions options)
     : root_(std::move(root)), options_(options), engine_(std::move(engine)) {
   thread_ = std::thread([this] { run(); });
@@ -131,7 +126,7 @@ void ReadQueue::handle(const io::ReadCompletion& completion) {
   if (job->failed_) return;
   const BlockBytes::Part& part = read.part.bytes->parts()[read.part.part];
   const auto failed = [&](const std::string& what) {
-    fail(*job, std::make_exception_ptr(Error(ErrorKind::kIo, "read", where(*read.part.shard, read.part.block) + what)));
+    fail(*job, std::make_exception_ptr(Error(ErrorKind::kIo, "read", read.part.shard->where(read.part.block) + what)));
   };
   if (completion.result < 0) {
     if (completion.result == -EINVAL && read.part.file->make_buffered()) {
@@ -176,9 +171,8 @@ io::Deadline ReadQueue::next_deadline() {
 std::string ReadQueue::oldest() const {
   const std::lock_guard lock(mutex_);
   if (!oldest_.job) return {};
-  return oldest_.shard->name() + ": block " + std::to_string(oldest_.block) + " at offset " +
-         std::to_string(oldest_.shard->entry(oldest_.block).extent.offset) + ", bytes " +
-         std::to_string(oldest_.first) + " to " + std::to_string(oldest_.end);
+  return oldest_.shard->place(oldest_.block) + ", bytes " + std::to_string(oldest_.first) + " to " +
+         std::to_string(oldest_.end);
 }
 
 void ReadQueue::expire() {
@@ -197,7 +191,7 @@ void ReadQueue::expire() {
     fail(*read.job,
          std::make_exception_ptr(Error(
              ErrorKind::kTimeout, "read_timeout",
-             where(*read.part.shard, read.part.block) + "reading bytes " + std::to_string(part.first) + " to " +
+             read.part.shard->where(read.part.block) + "reading bytes " + std::to_string(part.first) + " to " +
                  std::to_string(part.first + part.wanted) + " took longer than " + std::to_string(seconds) +
                  " s (attempt " + std::to_string(read.attempts) + "); raise read_timeout= or look at the storage")));
   }

@@ -85,9 +85,6 @@ class ReadQueue {
   // `read_timeout`.
   [[nodiscard]] std::string oldest() const;
 
-  // "NAME: block B at offset O: ", as messages begin.
-  [[nodiscard]] static std::string where(const Shard& shard, uint32_t block);
-
  private:
   struct Read {
     std::shared_ptr<ReadJob> job;

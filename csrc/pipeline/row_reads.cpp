@@ -198,7 +198,7 @@ void RowReads::Batch::end_metadata() {
       owner_.remember(entry(read->block), layout);
       found.emplace(key_of(entry(read->block)), layout);
     } catch (const Error& error) {
-      throw Error(error.kind(), error.code(), ReadQueue::where(*located.shard, located.block) + error.what());
+      throw Error(error.kind(), error.code(), located.shard->where(located.block) + error.what());
     }
   }
   metadata_.clear();

@@ -99,13 +99,15 @@ ByteSpan Shard::body(size_t block) const noexcept {
   return file_.bytes().subspan(body_offset(block), static_cast<size_t>(table_.blocks[block].extent.body_bytes));
 }
 
-std::string Shard::place(size_t block) const {
+std::string Shard::place_in_file(size_t block) const {
   return "block " + std::to_string(block) + " at offset " + std::to_string(table_.blocks[block].extent.offset);
 }
 
-std::string Shard::where(size_t block) const { return name() + ": " + place(block) + ": "; }
+std::string Shard::place(size_t block) const { return name() + ": " + place_in_file(block); }
 
-void Shard::throw_vanished(size_t block) const { file_.throw_vanished(place(block)); }
+std::string Shard::where(size_t block) const { return place(block) + ": "; }
+
+void Shard::throw_vanished(size_t block) const { file_.throw_vanished(place_in_file(block)); }
 
 void Shard::rethrow(const Error& error, size_t block) const {
   if (error.code() == "vanished") throw_vanished(block);

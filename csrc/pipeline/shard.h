@@ -80,6 +80,10 @@ class Shard {
     uint64_t reciprocal_ = 0;
   };
 
+  // What messages call a block: "NAME: block B at offset O", and the same with ": " as they begin.
+  [[nodiscard]] std::string place(size_t block) const;
+  [[nodiscard]] std::string where(size_t block) const;
+
   // 0 <= row < the shard's rows.
   [[nodiscard]] BlockPlace locate(int64_t row) const noexcept {
     return locator_.regular() ? locator_.locate(row) : locate_irregular(row);
@@ -148,8 +152,7 @@ class Shard {
   void remember_plain(size_t block, size_t column, const std::byte* first_value);
   [[nodiscard]] uint64_t body_offset(size_t block) const noexcept;
   [[nodiscard]] ByteSpan body(size_t block) const noexcept;
-  [[nodiscard]] std::string place(size_t block) const;
-  [[nodiscard]] std::string where(size_t block) const;
+  [[nodiscard]] std::string place_in_file(size_t block) const;
   // While `error` is being handled: throws it with the block's place.
   [[noreturn]] void rethrow(const Error& error, size_t block) const;
 

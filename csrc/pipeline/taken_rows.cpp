@@ -83,7 +83,7 @@ TakenRows::Views TakenRows::load(size_t block, size_t column) const {
     }
   } catch (const Error& error) {
     const LocatedRows::Block& located = located_.blocks[block];
-    throw Error(error.kind(), error.code(), ReadQueue::where(*located.shard, located.block) + error.what());
+    throw Error(error.kind(), error.code(), located.shard->where(located.block) + error.what());
   }
   return views;
 }
