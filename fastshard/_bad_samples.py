@@ -43,17 +43,14 @@ class BadSamples:
         self._data = data
         self._gather = gather
         self._where = where
-        self._begin(None)
+        self.begin(None)
 
     @property
     def found(self) -> tuple[BadSample, ...]:
         return tuple(self._found.values())
 
-    def begin(self, plan: EpochPlan) -> None:
-        """A new epoch: counts from nothing."""
-        self._begin(plan)
-
-    def _begin(self, plan: EpochPlan | None) -> None:
+    def begin(self, plan: EpochPlan | None) -> None:
+        """A new epoch, or none yet: counts from nothing."""
         self._plan = plan
         self._found: dict[int, BadSample] = {}  # by positions
         self._stand_ins: dict[

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from fastshard._directory import MountedDirectory, WriterDirectory, is_own_name, local_path
+from fastshard._directory import MountedDirectory, WriterDirectory, is_own_name, is_store, local_path
 from fastshard._index import (
     FORMAT_VERSION,
     INDEX_NAME,
@@ -151,10 +151,7 @@ class Transaction:
         Returns:
             Its path, or its URL without secrets.
         """
-        path = os.path.join(self.path, self._directory.marker)
-        with storage_errors("write a file", path):
-            self._directory.mark()
-        return path
+        return _marked(self._directory)
 
     def sweep_tasks(self) -> None:
         """Remove what other processes wrote under `task_prefix` and was not added: files of attempts that failed.
@@ -330,41 +327,46 @@ class Transaction:
 def _directory(path: str | os.PathLike[str], identity: str | None, *, mounted: bool) -> WriterDirectory:
     """What a writer holds: a directory, a mounted one, or a folder of an object store."""
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
-    if mounted and isinstance(text, str) and "://" in text and not text.startswith("file:"):
+    if mounted and isinstance(text, str) and is_store(text):
         from fastshard._store import StoreDirectory
 
         return StoreDirectory(text, identity)
     return (MountedDirectory if mounted else WriterDirectory)(local_path(path), identity)
 
 
-def task_prefix(path: str, identity: str, *, mounted: bool) -> str:
-    """What `Transaction.task_prefix` will be of a transaction that begins later under this identity."""
+@contextmanager
+def _later(path: str, identity: str, *, mounted: bool) -> Iterator[WriterDirectory]:
+    """The directory of a transaction that begins later under this identity, or does not begin."""
     directory = _directory(path, identity, mounted=mounted)
     try:
-        return directory.task_prefix
+        yield directory
     finally:
         directory.release()
+
+
+def task_prefix(path: str, identity: str, *, mounted: bool) -> str:
+    """What `Transaction.task_prefix` will be of a transaction that begins later under this identity."""
+    with _later(path, identity, mounted=mounted) as directory:
+        return directory.task_prefix
 
 
 def mark_tasks(path: str, identity: str, *, mounted: bool) -> str:
     """What `Transaction.mark` does, for a transaction that begins later under this identity."""
-    directory = _directory(path, identity, mounted=mounted)
-    try:
-        with storage_errors("write a file", directory.path):
-            directory.mark()
-        return os.path.join(directory.path, directory.marker)
-    finally:
-        directory.release()
+    with _later(path, identity, mounted=mounted) as directory:
+        return _marked(directory)
 
 
 def sweep_task_files(path: str, identity: str, *, mounted: bool) -> None:
     """Remove what other processes wrote under the `task_prefix` of a transaction that will not begin."""
-    directory = _directory(path, identity, mounted=mounted)
-    try:
-        with suppress(OSError):  # the next writer sweeps what is left
-            directory.sweep_tasks(())
-    finally:
-        directory.release()
+    with _later(path, identity, mounted=mounted) as directory, suppress(OSError):
+        directory.sweep_tasks(())  # the next writer sweeps what is left
+
+
+def _marked(directory: WriterDirectory) -> str:
+    path = os.path.join(directory.path, directory.marker)
+    with storage_errors("write a file", path):
+        directory.mark()
+    return path
 
 
 def _own_files_of(path: str, index: DatasetIndex) -> frozenset[str]:

@@ -24,7 +24,7 @@ from fastshard._storage import (
 )
 from fastshard.errors import CorruptError, InvalidError, UnsupportedError
 
-__all__ = ["MountedDirectory", "WriterDirectory", "is_own_name", "is_temporary", "local_path"]
+__all__ = ["MountedDirectory", "WriterDirectory", "is_own_name", "is_store", "is_temporary", "local_path"]
 
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{12}-.+", re.DOTALL)
 _OWN = re.compile(r"(shard-[0-9]{5,}|index|blocks)-[0-9a-f]{16}\.arrow")
@@ -39,6 +39,11 @@ def is_own_name(name: str) -> bool:
 def is_temporary(name: str) -> bool:
     """Whether a writer gives such a name to a file that does not count yet."""
     return _TEMPORARY.fullmatch(name) is not None
+
+
+def is_store(path: str) -> bool:
+    """Whether it is the URL of a folder in an object store."""
+    return "://" in path and not path.lower().startswith(("file:", "dbfs:"))
 
 
 def local_path(path: str | os.PathLike[str]) -> str:

@@ -121,10 +121,6 @@ class DataGather:
             min(_CHUNK_ROWS, _CHUNK_BYTES // data.row_bytes, _CHUNK_LARGEST // data.largest_row_bytes),
         )
 
-    def batch(self, planned: PlannedBatch, epoch: int) -> Batch:
-        """A batch of torch tensors."""
-        return self.batch_numpy(planned, epoch).to_torch()
-
     def batch_numpy(self, planned: PlannedBatch, epoch: int) -> Batch:
         """A batch of NumPy arrays."""
         batch = self._data.gather(planned.places.view(np.int64))

@@ -50,20 +50,19 @@ def pinned(batches: _Batches) -> _Batches:
 
 
 def on_device(batches: _Batches, device: Any) -> _Batches:
-    """Each batch on a device; for CUDA copied beside the computation, one batch ahead."""
+    """Each batch on a torch.device; for CUDA copied beside the computation, one batch ahead."""
     import torch
 
-    target = torch.device(device)
     try:
-        if target.type != "cuda":
+        if device.type != "cuda":
             for batch in batches:
-                yield _each(batch, lambda part: part.to(target))
+                yield _each(batch, lambda part: part.to(device))
             return
-        side: Any = torch.cuda.Stream(target)  # type: ignore[no-untyped-call]
+        side: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         ahead: Any = None
         for batch in batches:
             with torch.cuda.stream(side):
-                copied = _each(batch, lambda part: part.pin_memory().to(target, non_blocking=True))
+                copied = _each(batch, lambda part: part.pin_memory().to(device, non_blocking=True))
                 done = side.record_event()
             if ahead is not None:
                 yield _arrived(*ahead)

@@ -7,6 +7,7 @@ uses yet; the last one, `index.json`, is the commit.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -68,8 +69,7 @@ class Store:
             open(local, "rb") as incoming,
             self._place.filesystem.open_output_stream(self.path(name)) as outgoing,
         ):
-            while piece := incoming.read(_COPY_BYTES):
-                outgoing.write(piece)
+            shutil.copyfileobj(incoming, outgoing, _COPY_BYTES)
         found = self.info(name).size
         if found is not None and found != size:
             raise StorageError(f"{self.name}/{name}: {size} bytes were written, and {found} are there")
@@ -99,8 +99,7 @@ class Store:
             except FileNotFoundError:
                 return False
             with incoming, open(local, "wb") as outgoing:
-                while piece := incoming.read(_COPY_BYTES):
-                    outgoing.write(piece)
+                shutil.copyfileobj(incoming, outgoing, _COPY_BYTES)
             return True
 
     def delete(self, name: str) -> None:

@@ -61,10 +61,10 @@ class TransformPool:
                 while pending:
                     yield self._result(executor, *pending.popleft(), replace)
             except KeyboardInterrupt:  # the program may be ending, which waits for what was submitted
-                self._drop()
+                self._end(wait=False)
                 raise
             except BrokenProcessPool as error:
-                self._drop()
+                self._end(wait=False)
                 raise BrokenProcessPool(
                     "a process that runs transforms ended: it was killed (for its memory, perhaps), crashed, or could "
                     'not import the script, which needs its main part under `if __name__ == "__main__":`'
@@ -73,14 +73,12 @@ class TransformPool:
 
     def close(self) -> None:
         """Ends processes, after what they have begun."""
+        self._end(wait=True)
+
+    def _end(self, *, wait: bool) -> None:
         processes, self._processes = self._processes, None
         if processes is not None and self._pid == os.getpid():
-            processes.shutdown(wait=True, cancel_futures=True)
-
-    def _drop(self) -> None:
-        processes, self._processes = self._processes, None
-        if processes is not None:
-            processes.shutdown(wait=False, cancel_futures=True)
+            processes.shutdown(wait=wait, cancel_futures=True)
 
     @contextmanager
     def _executor(self) -> Iterator[Executor]:

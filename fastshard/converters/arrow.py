@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -140,8 +141,7 @@ def _whole(file: SourceFile) -> Iterator[SourceFile]:
                 file.place.filesystem.open_input_stream(file.place.path) as incoming,
                 open(path, "wb") as out,
             ):
-                while piece := incoming.read(_COPY_BYTES):
-                    out.write(piece)
+                shutil.copyfileobj(incoming, out, _COPY_BYTES)
             _check_digest(file, path)
             yield replace(file, place=locate(path))
 

@@ -6,7 +6,7 @@ import os
 import re
 from urllib.parse import unquote
 
-from fastshard._directory import local_path
+from fastshard._directory import is_store, local_path
 from fastshard.errors import InvalidError
 
 __all__ = ["is_mount", "is_store", "resolve_place"]
@@ -49,8 +49,3 @@ def resolve_place(dest: str | os.PathLike[str], *, stores: bool = False) -> str:
 def is_mount(path: str) -> bool:
     """Whether a path lies on a mounted object store, by its name."""
     return _MOUNTS.match(path) is not None
-
-
-def is_store(path: str) -> bool:
-    """Whether it is the URL of a folder in an object store."""
-    return "://" in path and not path.lower().startswith(("file:", "dbfs:"))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import fastshard
 from fastshard._storage import remove_if_there, storage_errors
@@ -34,6 +34,9 @@ _ACCESS = (
     "executors find their own credentials, as pyarrow.fs or fsspec do: the machine's role, or environment variables "
     "(spark.executorEnv.NAME)"
 )
+
+
+_Task: TypeAlias = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +117,38 @@ def _probe_store(session: Any, store: Store, url: str, nonce: str, package: str)
                 store.delete(name)
 
 
-def _store_probe_function(
-    package: str, url: str, question: str, answer: str
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _probe_function(package: str, question: str, answer: str) -> _Task:
+    """The task where driver and executor are to see one directory."""
+
+    def exchange(found: dict[str, str]) -> None:
+        import os
+
+        try:
+            with open(question) as file:
+                nonce = file.read()
+        except OSError as error:
+            found["read_error"] = str(error)
+            return
+        found["nonce"] = nonce
+        try:
+            with open(answer, "w") as file:
+                file.write(nonce[::-1])
+        except OSError as error:
+            found["write_error"] = str(error)
+        try:
+            os.rename(answer, answer + "-renamed")
+        except OSError as error:
+            found["rename_error"] = str(error)
+
+    return _task(package, exchange)
+
+
+def _store_probe_function(package: str, url: str, question: str, answer: str) -> _Task:
     """The same for an object store, which fastshard reaches, if it is there."""
 
-    def probe_executor(batches: Iterator[Any]) -> Iterator[Any]:
+    def exchange(found: dict[str, str]) -> None:
         import importlib
-        import json
-        import socket
-        import sys
 
-        import pyarrow
-
-        for _ in batches:
-            pass
-        found = {"host": socket.gethostname(), "python": sys.version.split()[0], "executable": sys.executable}
-        try:
-            found["version"] = importlib.import_module(package).__version__
-        except ImportError as error:
-            found["import_error"] = str(error)
         try:
             store = importlib.import_module(package + "._store").Store(url)
             nonce = store.read(question)
@@ -144,18 +159,20 @@ def _store_probe_function(
                 store.write(answer, nonce[::-1])
         except Exception as error:
             found["error"] = str(error)
-        yield pyarrow.RecordBatch.from_pydict({"report": [json.dumps(found)]})
 
-    return probe_executor
+    return _task(package, exchange)
 
 
-def _probe_function(package: str, question: str, answer: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The task. Pickled by value, it runs where fastshard is not installed, and imports nothing of this module."""
+def _task(package: str, exchange: Callable[[dict[str, str]], None]) -> _Task:
+    """Reports who the executor is, what it has, and what `exchange` adds.
+
+    Pickled by value, as functions within functions are, both run where fastshard is not installed: they import nothing
+    of this module.
+    """
 
     def probe_executor(batches: Iterator[Any]) -> Iterator[Any]:
         import importlib
         import json
-        import os
         import socket
         import sys
 
@@ -168,21 +185,7 @@ def _probe_function(package: str, question: str, answer: str) -> Callable[[Itera
             found["version"] = importlib.import_module(package).__version__
         except ImportError as error:
             found["import_error"] = str(error)
-        try:
-            with open(question) as file:
-                nonce = file.read()
-            found["nonce"] = nonce
-            try:
-                with open(answer, "w") as file:
-                    file.write(nonce[::-1])
-            except OSError as error:
-                found["write_error"] = str(error)
-            try:
-                os.rename(answer, answer + "-renamed")
-            except OSError as error:
-                found["rename_error"] = str(error)
-        except OSError as error:
-            found["read_error"] = str(error)
+        exchange(found)
         yield pyarrow.RecordBatch.from_pydict({"report": [json.dumps(found)]})
 
     return probe_executor

@@ -86,6 +86,35 @@ def partition_function(job: PartitionJob) -> Callable[[Iterator[pa.RecordBatch]]
     return write_partition
 
 
+class _OnDisk:
+    """Files of a directory that is there as one."""
+
+    def has(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def put(self, local: str, path: str) -> None:
+        copy_sequentially(local, path)
+
+    def delete(self, path: str) -> None:
+        remove_if_there(path)
+
+
+class _InStore:
+    """Files of an object store's folder, by the same paths."""
+
+    def __init__(self, url: str) -> None:
+        self._store = Store(url)
+
+    def has(self, path: str) -> bool:
+        return self._store.has(os.path.basename(path))
+
+    def put(self, local: str, path: str) -> None:
+        self._store.put(local, os.path.basename(path))
+
+    def delete(self, path: str) -> None:
+        self._store.delete(os.path.basename(path))
+
+
 class PartitionWriter:
     """One attempt at one partition. Not thread-safe."""
 
@@ -100,6 +129,7 @@ class PartitionWriter:
         self._rows = 0  # that came in
         self._written = 0  # that went into shards
         self._count = 0  # shards reported
+        self._place = _OnDisk() if job.store is None else _InStore(job.store)
         self._folder = tempfile.mkdtemp(prefix="fastshard-", dir=job.staging) if job.staged else None
         self._finisher = ShardFinisher(self._finish)
         self._series = ShardSeries(
@@ -144,13 +174,7 @@ class PartitionWriter:
 
     def _check_wanted(self) -> None:
         marker = self._job.marker
-        if marker is None:
-            return
-        if self._job.store is None:
-            wanted = os.path.exists(marker)
-        else:
-            wanted = Store(self._job.store).has(os.path.basename(marker))
-        if not wanted:
+        if marker is not None and not self._place.has(marker):
             raise StorageError(
                 f"{os.path.dirname(marker)}: the driver gave up this write; nothing more is written"
             )
@@ -175,10 +199,7 @@ class PartitionWriter:
         final = f"{self._job.output.prefix}{digits}-{shard.entry.table.hash.hex()[:16]}.arrow"
         self._made.append(final)
         with storage_errors("copy the shard to its place", final):
-            if self._job.store is None:
-                copy_sequentially(path, final)
-            else:
-                Store(self._job.store).put(path, os.path.basename(final))
+            self._place.put(path, final)
         with storage_errors("remove a staged shard", path):
             remove_if_there(path)
         self._check_wanted()
@@ -212,7 +233,4 @@ class PartitionWriter:
         if not keep:
             for path in self._made:
                 with suppress(OSError):  # the driver sweeps what is left
-                    if self._job.store is None:
-                        remove_if_there(path)
-                    else:
-                        Store(self._job.store).delete(os.path.basename(path))
+                    self._place.delete(path)
