@@ -121,21 +121,21 @@ $(STAMPS)/dev: $(STAMPS)/tools pyproject.toml $(NATIVE)
 	$(PIP) install --no-build-isolation --editable '.[dev]'
 	touch $@ $(STAMPS)/demo
 
-$(STAMPS)/spark: $(STAMPS)/dev scripts/spark-environment.sh
+$(STAMPS)/spark: $(STAMPS)/dev scripts/spark-environment.sh scripts/layers.sh
 	scripts/prepare-system.sh $(PYTHON) java
 	scripts/spark-environment.sh $(VENV) $(VENV)-spark
 	touch $@
 
-$(STAMPS)/tensorflow: $(STAMPS)/dev scripts/tensorflow-environment.sh
+$(STAMPS)/tensorflow: $(STAMPS)/dev scripts/tensorflow-environment.sh scripts/layers.sh
 	scripts/tensorflow-environment.sh $(VENV) $(VENV)-tensorflow
 	touch $@
 
-$(STAMPS)/ray: $(STAMPS)/dev scripts/ray-environment.sh
+$(STAMPS)/ray: $(STAMPS)/dev scripts/ray-environment.sh scripts/layers.sh
 	scripts/prepare-system.sh $(PYTHON) java
 	scripts/ray-environment.sh $(VENV) $(VENV)-ray
 	touch $@
 
-$(STAMPS)/spark-oldest: $(STAMPS)/dev scripts/spark-environment.sh
+$(STAMPS)/spark-oldest: $(STAMPS)/dev scripts/spark-environment.sh scripts/layers.sh
 	scripts/prepare-system.sh $(PYTHON) java
 	scripts/spark-environment.sh $(VENV) $(VENV)-spark-oldest oldest
 	touch $@

@@ -23,6 +23,7 @@ import fastshard as fs
 from benchmarks.bare import library
 from benchmarks.flat import open_flat, write_flat
 from benchmarks.limits import Limits
+from benchmarks.measure import alternate
 from benchmarks.workloads import WORKLOADS, Workload
 
 # Epochs of the whole W3 take too long to have a processor for one.
@@ -60,11 +61,7 @@ def measure(workload: Workload, rows: int, rounds: int, data: Path, scratch: Pat
         if workload.name == "w3":
             views = loader_rate(folder, workload, threads=threads, binary="view")
             subjects[f"ShardLoader, views, {threads} threads"] = views
-    found: dict[str, list[float]] = {name: [] for name in subjects}
-    for _ in range(rounds):
-        for name, rate in subjects.items():
-            found[name].append(rate())
-    return {name: sorted(rates) for name, rates in found.items()}
+    return {name: sorted(rates) for name, rates in alternate(subjects, rounds).items()}
 
 
 def main() -> None:
