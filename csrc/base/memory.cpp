@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
+#include <bitset>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
 #include <mutex>
 #include <new>
+#include <vector>
 
 #include "base/fork.h"
 
@@ -27,100 +28,171 @@ namespace {
 
 // AddressSanitizer watches the ends of what malloc gave, not those of mappings.
 #ifdef FASTSHARD_ASAN
-constexpr size_t kMapped = std::numeric_limits<size_t>::max();
+constexpr size_t kLarge = std::numeric_limits<size_t>::max();
 #else
-constexpr size_t kMapped = size_t{128} << 10;
+constexpr size_t kLarge = size_t{128} << 10;
 #endif
 constexpr size_t kMost = std::numeric_limits<size_t>::max() / 2;
-constexpr size_t kKeptBytes = size_t{32} << 20;
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kRegion = size_t{32} << 20;
+constexpr size_t kLargestInRegion = kRegion / 4;
+constexpr size_t kGranule = size_t{64} << 10;
+constexpr size_t kGranules = kRegion / kGranule;
+constexpr size_t kGranulesOfPage = kHugePage / kGranule;
+constexpr size_t kPages = kRegion / kHugePage;
+constexpr size_t kIdlePages = kRegion / kHugePage;  // of all regions: so many stay that nothing lies in
 
-// Rounded up to one of eight sizes between two powers of two, so that pieces of about one size serve each other.
-size_t mapped_size(size_t bytes) {
-  const size_t step = std::bit_floor(bytes) / 8;
-  return (bytes + step - 1) / step * step;
+constexpr size_t rounded(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// Address space that begins with a huge page, null where there is none. The system puts huge pages there if it has any.
+std::byte* map_aligned(size_t bytes) noexcept {
+  void* const found =
+      ::mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) return nullptr;
+  auto* const first = static_cast<std::byte*>(found);
+  const size_t before = rounded(reinterpret_cast<uintptr_t>(first), kHugePage) - reinterpret_cast<uintptr_t>(first);
+  if (before > 0) ::munmap(first, before);
+  if (before < kHugePage) ::munmap(first + before + bytes, kHugePage - before);
+  (void)::madvise(first + before, bytes, MADV_HUGEPAGE);  // refused where the kernel has none: small pages do as well
+  return first + before;
 }
 
-struct Piece {
-  void* data = nullptr;
-  size_t bytes = 0;
+// A part of the address space of which pieces are taken, each of consecutive granules.
+class Region {
+ public:
+  explicit Region(std::byte* base) noexcept : base_(base) {}
+
+  [[nodiscard]] std::byte* base() const noexcept { return base_; }
+  [[nodiscard]] bool empty() const noexcept { return used_ == 0; }
+  [[nodiscard]] bool holds(const std::byte* data) const noexcept { return data >= base_ && data < base_ + kRegion; }
+
+  // The first place where `count` granules are free; null where there is none. `idle` is brought up to date.
+  [[nodiscard]] std::byte* take(size_t count, size_t& idle) noexcept {
+    if (count > longest_) return nullptr;
+    size_t longest = 0;
+    for (size_t first = 0; first < kGranules;) {
+      size_t end = first;
+      while (end < kGranules && end - first < count && !taken_[end]) ++end;
+      if (end - first == count) {
+        mark(first, end, true, idle);
+        return base_ + first * kGranule;
+      }
+      longest = std::max(longest, end - first);
+      first = end + 1;
+    }
+    longest_ = longest;
+    return nullptr;
+  }
+
+  void give(const std::byte* data, size_t count, size_t& idle) noexcept {
+    const size_t first = static_cast<size_t>(data - base_) / kGranule;
+    mark(first, first + count, false, idle);
+    longest_ = kGranules;
+    for (size_t page = first / kGranulesOfPage; page <= (first + count - 1) / kGranulesOfPage; ++page) {
+      if (in_page_[page] == 0 && idle > kIdlePages) drop(page, idle);
+    }
+  }
+
+  // Pages that hold nothing, but memory.
+  [[nodiscard]] size_t idle() const noexcept {
+    size_t idle = 0;
+    for (size_t page = 0; page < kPages; ++page) idle += in_page_[page] == 0 && touched_[page] ? 1 : 0;
+    return idle;
+  }
+
+ private:
+  void mark(size_t first, size_t end, bool taken, size_t& idle) noexcept {
+    for (size_t i = first; i < end; ++i) {
+      const size_t page = i / kGranulesOfPage;
+      taken_[i] = taken;
+      if (taken) {
+        if (in_page_[page]++ == 0 && touched_[page]) --idle;
+        touched_[page] = true;
+      } else if (--in_page_[page] == 0) {
+        ++idle;
+      }
+    }
+    used_ = taken ? used_ + (end - first) : used_ - (end - first);
+  }
+
+  void drop(size_t page, size_t& idle) noexcept {
+    if (::madvise(base_ + page * kHugePage, kHugePage, MADV_DONTNEED) != 0) return;
+    touched_[page] = false;
+    --idle;
+  }
+
+  std::byte* base_;
+  size_t used_ = 0;
+  size_t longest_ = kGranules;  // no more granules than these are free in a row
+  std::bitset<kGranules> taken_;
+  std::array<uint8_t, kPages> in_page_{};  // granules taken
+  std::bitset<kPages> touched_;            // may have memory
 };
 
-// Freed mappings, those of before a fork apart: its lock may be held for ever, and the memory is the parent's.
-class Kept {
+// All regions, those of before a fork apart: their lock may be held for ever, and the memory is the parent's.
+class Regions {
  public:
-  [[nodiscard]] static Kept& of_process() {
-    static std::atomic<Kept*> current{nullptr};
-    Kept* found = current.load(std::memory_order_acquire);
+  [[nodiscard]] static Regions& of_process() {
+    static std::atomic<Regions*> current{nullptr};
+    Regions* found = current.load(std::memory_order_acquire);
     while (found == nullptr || found->generation_ != fork_generation()) {
-      auto* const fresh = new Kept();  // lives as long as the process
+      auto* const fresh = new Regions();  // lives as long as the process
       if (current.compare_exchange_strong(found, fresh, std::memory_order_acq_rel)) return *fresh;
       delete fresh;
     }
     return *found;
   }
 
-  // Null where none of the size is kept.
-  [[nodiscard]] void* take(size_t bytes) noexcept {
+  // Null where the system has none.
+  [[nodiscard]] std::byte* take(size_t bytes) {
+    const size_t count = rounded(bytes, kGranule) / kGranule;
     const std::lock_guard lock(mutex_);
-    ++in_use_;
-    for (size_t i = count_; i > 0; --i) {
-      if (pieces_[i - 1].bytes != bytes) continue;
-      void* const data = pieces_[i - 1].data;
-      std::move(pieces_.begin() + static_cast<ptrdiff_t>(i), pieces_.begin() + static_cast<ptrdiff_t>(count_),
-                pieces_.begin() + static_cast<ptrdiff_t>(i - 1));
-      --count_;
-      held_ -= bytes;
-      return data;
+    for (Region& region : regions_) {
+      if (std::byte* const data = region.take(count, idle_)) return data;
     }
-    return nullptr;
+    regions_.reserve(regions_.size() + 1);
+    std::byte* const base = map_aligned(kRegion);
+    if (base == nullptr) return nullptr;
+    return regions_.emplace_back(base).take(count, idle_);
   }
 
-  void put(Piece piece) noexcept {
-    std::array<Piece, kPieces + 1> leaving;
-    size_t count = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      in_use_ = in_use_ > 0 ? in_use_ - 1 : 0;  // it may have been taken before a fork
-      if (piece.bytes <= kKeptBytes / 4) {
-        // The oldest make room: sizes that are not wanted any more do not stay.
-        while (count < count_ && (held_ + piece.bytes > kKeptBytes || count_ - count == kPieces)) {
-          held_ -= pieces_[count].bytes;
-          leaving[count] = pieces_[count];
-          ++count;
-        }
-        std::move(pieces_.begin() + static_cast<ptrdiff_t>(count), pieces_.begin() + static_cast<ptrdiff_t>(count_),
-                  pieces_.begin());
-        count_ -= count;
-        pieces_[count_++] = piece;
-        held_ += piece.bytes;
-      } else {
-        leaving[count++] = piece;
-      }
-      if (in_use_ == 0) {
-        std::copy_n(pieces_.begin(), count_, leaving.begin() + static_cast<ptrdiff_t>(count));
-        count += count_;
-        count_ = 0;
-        held_ = 0;
-      }
+  void give(std::byte* data, size_t bytes) noexcept {
+    const size_t count = rounded(bytes, kGranule) / kGranule;
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::find_if(regions_.begin(), regions_.end(), [&](const Region& region) { return region.holds(data); });
+    if (found == regions_.end()) {
+      ::munmap(data, count * kGranule);  // of before a fork: nobody takes of its region any more
+      return;
     }
-    for (size_t i = 0; i < count; ++i) ::munmap(leaving[i].data, leaving[i].bytes);
+    found->give(data, count, idle_);
+    if (!found->empty()) return;
+    // One that is empty stays for the next piece, as long as others are in use.
+    const auto spare = std::find_if(regions_.begin(), regions_.end(), [&](const Region& region) {
+      return region.empty() && region.base() != found->base();
+    });
+    if (spare != regions_.end()) unmap(found);
+    if (std::all_of(regions_.begin(), regions_.end(), [](const Region& region) { return region.empty(); })) {
+      while (!regions_.empty()) unmap(regions_.end() - 1);
+    }
   }
 
-  // A piece that could not be had is not in use.
-  void refused() noexcept {
+  [[nodiscard]] size_t mapped() noexcept {
     const std::lock_guard lock(mutex_);
-    --in_use_;
+    return regions_.size() * kRegion;
   }
 
  private:
-  static constexpr size_t kPieces = 256;
+  void unmap(std::vector<Region>::iterator region) noexcept {
+    idle_ -= region->idle();
+    ::munmap(region->base(), kRegion);
+    regions_.erase(region);
+  }
 
   const uint64_t generation_ = fork_generation();
   std::mutex mutex_;
-  size_t in_use_ = 0;
-  size_t held_ = 0;
-  size_t count_ = 0;
-  std::array<Piece, kPieces> pieces_;  // oldest first
+  std::vector<Region> regions_;
+  size_t idle_ = 0;  // pages that hold nothing, but memory
 };
 
 std::atomic<size_t> taken{0};
@@ -128,36 +200,34 @@ std::atomic<size_t> taken{0};
 }  // namespace
 
 std::byte* take_memory(size_t bytes, size_t alignment) {
-  void* data = nullptr;
+  std::byte* data = nullptr;
   if (bytes > kMost) throw std::bad_alloc();
-  if (bytes >= kMapped) {
-    Kept& kept = Kept::of_process();
-    data = kept.take(mapped_size(bytes));
-    if (data == nullptr) {
-      data = ::mmap(nullptr, mapped_size(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (data == MAP_FAILED) {
-        data = nullptr;
-        kept.refused();
-      }
-    }
+  if (bytes < kLarge) {
+    data = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded(std::max(bytes, size_t{1}), alignment)));
+  } else if (bytes <= kLargestInRegion) {
+    data = Regions::of_process().take(bytes);
   } else {
-    data = std::aligned_alloc(alignment, (std::max(bytes, size_t{1}) + alignment - 1) / alignment * alignment);
+    data = map_aligned(rounded(bytes, kHugePage));
   }
   if (data == nullptr) throw std::bad_alloc();
   taken.fetch_add(bytes, std::memory_order_relaxed);
-  return static_cast<std::byte*>(data);
+  return data;
 }
 
 void give_memory(std::byte* data, size_t bytes) noexcept {
   if (data == nullptr) return;
   taken.fetch_sub(bytes, std::memory_order_relaxed);
-  if (bytes >= kMapped) {
-    Kept::of_process().put({data, mapped_size(bytes)});
-  } else {
+  if (bytes < kLarge) {
     std::free(data);
+  } else if (bytes <= kLargestInRegion) {
+    Regions::of_process().give(data, bytes);
+  } else {
+    ::munmap(data, rounded(bytes, kHugePage));
   }
 }
 
 size_t memory_taken() noexcept { return taken.load(std::memory_order_relaxed); }
+
+size_t memory_mapped() noexcept { return Regions::of_process().mapped(); }
 
 }  // namespace fastshard

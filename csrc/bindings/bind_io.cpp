@@ -65,6 +65,16 @@ class EngineHandle {
   std::unique_ptr<io::ReadEngine> engine_;
 };
 
+// A piece of memory as blocks and batches have it.
+class Memory {
+ public:
+  explicit Memory(size_t bytes) : storage_(bytes) {}
+  py::buffer_info buffer() { return {storage_.data(), 1, "B", static_cast<py::ssize_t>(storage_.size())}; }
+
+ private:
+  ipc::Storage storage_;
+};
+
 }  // namespace
 
 std::unique_ptr<io::ReadEngine> make_engine(const std::string& name, uint32_t depth, uint32_t io_threads) {
@@ -94,6 +104,10 @@ void register_io(py::module_& module) {
   module.def("file_system", &io::file_system_of, py::arg("path"),
              "Kind of file system: tmpfs, nfs, fuse, ...; other for local disks.");
   module.def("memory_taken", &memory_taken, "Bytes of blocks and batches that are not freed yet; for tests.");
+  module.def("memory_mapped", &memory_mapped, "Bytes of address space that large pieces lie in; for tests.");
+  py::class_<Memory>(module, "Memory", py::buffer_protocol())
+      .def(py::init<size_t>(), py::arg("bytes"))
+      .def_buffer([](Memory& self) { return self.buffer(); });
   py::class_<EngineHandle>(module, "ReadEngine")
       .def(py::init<const std::string&, uint32_t, uint32_t>(), py::arg("name"), py::kw_only(), py::arg("depth") = 8,
            py::arg("io_threads") = 2)
