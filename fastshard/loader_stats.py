@@ -28,6 +28,7 @@ class LoaderStats:
         ready: Finished batches not yet delivered.
         blocks_read, bytes_read: By an engine, past the mappings; 0 with "mmap". Bytes of whole pages of the device,
             where O_DIRECT reads them.
+        registered_reads: Of an engine's reads, those into memory that was registered with the kernel.
         rows_read: By an engine, without the rest of their blocks.
         partial_blocks: Of these, of which only the wanted columns were read.
         blocks_read_again: Of these, for at least the second time in an iteration: `memory=` had not kept them.
@@ -55,6 +56,7 @@ class LoaderStats:
     ready: int
     blocks_read: int
     bytes_read: int
+    registered_reads: int
     rows_read: int
     partial_blocks: int
     blocks_read_again: int
@@ -175,6 +177,7 @@ class Totals:
             ready=sum(stream["ready"] for stream in running),
             blocks_read=sums.get("blocks_read", 0),
             bytes_read=sums.get("bytes_read", 0),
+            registered_reads=sums.get("registered_reads", 0),
             rows_read=sums.get("rows_read", 0),
             partial_blocks=sums.get("partial_blocks", 0),
             blocks_read_again=sums.get("blocks_read_again", 0),

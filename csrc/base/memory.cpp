@@ -63,7 +63,8 @@ class Region {
   explicit Region(std::byte* base) noexcept : base_(base) {}
 
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
-  [[nodiscard]] bool empty() const noexcept { return used_ == 0; }
+  // Nothing needs it.
+  [[nodiscard]] bool empty() const noexcept { return used_ == 0 && pins_ == 0; }
   [[nodiscard]] bool holds(const std::byte* data) const noexcept { return data >= base_ && data < base_ + kRegion; }
 
   // The first place where `count` granules are free; null where there is none. `idle` is brought up to date.
@@ -89,9 +90,12 @@ class Region {
     mark(first, first + count, false, idle);
     longest_ = kGranules;
     for (size_t page = first / kGranulesOfPage; page <= (first + count - 1) / kGranulesOfPage; ++page) {
-      if (in_page_[page] == 0 && idle > kIdlePages) drop(page, idle);
+      if (in_page_[page] == 0 && pins_ == 0 && idle > kIdlePages) drop(page, idle);
     }
   }
+
+  void pin() noexcept { ++pins_; }
+  void unpin() noexcept { --pins_; }
 
   // Pages that hold nothing, but memory.
   [[nodiscard]] size_t idle() const noexcept {
@@ -122,7 +126,8 @@ class Region {
   }
 
   std::byte* base_;
-  size_t used_ = 0;
+  size_t used_ = 0;  // granules
+  size_t pins_ = 0;
   size_t longest_ = kGranules;  // no more granules than these are free in a row
   std::bitset<kGranules> taken_;
   std::array<uint8_t, kPages> in_page_{};  // granules taken
@@ -159,22 +164,28 @@ class Regions {
   void give(std::byte* data, size_t bytes) noexcept {
     const size_t count = rounded(bytes, kGranule) / kGranule;
     const std::lock_guard lock(mutex_);
-    const auto found =
-        std::find_if(regions_.begin(), regions_.end(), [&](const Region& region) { return region.holds(data); });
+    const auto found = holding(data);
     if (found == regions_.end()) {
       ::munmap(data, count * kGranule);  // of before a fork: nobody takes of its region any more
       return;
     }
     found->give(data, count, idle_);
-    if (!found->empty()) return;
-    // One that is empty stays for the next piece, as long as others are in use.
-    const auto spare = std::find_if(regions_.begin(), regions_.end(), [&](const Region& region) {
-      return region.empty() && region.base() != found->base();
-    });
-    if (spare != regions_.end()) unmap(found);
-    if (std::all_of(regions_.begin(), regions_.end(), [](const Region& region) { return region.empty(); })) {
-      while (!regions_.empty()) unmap(regions_.end() - 1);
-    }
+    unmap_spares(found);
+  }
+
+  [[nodiscard]] std::optional<PinnedRegion> pin(const std::byte* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = holding(data);
+    if (found == regions_.end()) return std::nullopt;
+    found->pin();
+    return std::optional<PinnedRegion>(std::in_place, std::span(found->base(), kRegion), generation_);
+  }
+
+  void unpin(const std::byte* base) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = holding(base);
+    found->unpin();
+    unmap_spares(found);
   }
 
   [[nodiscard]] size_t mapped() noexcept {
@@ -183,6 +194,20 @@ class Regions {
   }
 
  private:
+  [[nodiscard]] std::vector<Region>::iterator holding(const std::byte* data) noexcept {
+    return std::find_if(regions_.begin(), regions_.end(), [&](const Region& region) { return region.holds(data); });
+  }
+
+  // Of a region that may be empty now. One that is stays for the next piece, as long as others are in use.
+  void unmap_spares(std::vector<Region>::iterator changed) noexcept {
+    if (!changed->empty()) return;
+    const auto is_empty = [](const Region& region) { return region.empty(); };
+    if (std::count_if(regions_.begin(), regions_.end(), is_empty) > 1) unmap(changed);
+    if (std::all_of(regions_.begin(), regions_.end(), is_empty)) {
+      while (!regions_.empty()) unmap(regions_.end() - 1);
+    }
+  }
+
   void unmap(std::vector<Region>::iterator region) noexcept {
     idle_ -= region->idle();
     ::munmap(region->base(), kRegion);
@@ -224,6 +249,13 @@ void give_memory(std::byte* data, size_t bytes) noexcept {
   } else {
     ::munmap(data, rounded(bytes, kHugePage));
   }
+}
+
+std::optional<PinnedRegion> pin_region(const std::byte* data) { return Regions::of_process().pin(data); }
+
+PinnedRegion::~PinnedRegion() {
+  // In a child, what its parent pinned stays as it is.
+  if (!bytes_.empty() && generation_ == fork_generation()) Regions::of_process().unpin(bytes_.data());
 }
 
 size_t memory_taken() noexcept { return taken.load(std::memory_order_relaxed); }

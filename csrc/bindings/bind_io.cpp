@@ -59,6 +59,7 @@ class EngineHandle {
 
   void wake() { engine_->wake(); }
   std::string name() const { return std::string(engine_->name()); }
+  int64_t registered_reads() const { return engine_->registered_reads(); }
 
  private:
   std::map<uint64_t, ipc::Storage> memory_;  // outlives the engine, which waits for its reads
@@ -79,9 +80,10 @@ class Memory {
 
 std::unique_ptr<io::ReadEngine> make_engine(const std::string& name, uint32_t depth, uint32_t io_threads) {
   if (name == "threads") return io::make_thread_engine(io_threads, depth);
-  if (name == "uring") {
+  if (name == "uring" || name == "uring:registered") {
     std::string reason;
-    std::unique_ptr<io::ReadEngine> engine = io::make_uring_engine(depth, reason);
+    std::unique_ptr<io::ReadEngine> engine =
+        io::make_uring_engine(depth, reason, name == "uring" ? io::kRegisterAfter : 0);
     if (!engine) {
       throw Error(ErrorKind::kInvalid, "engine=\"uring\": " + reason + "; use engine=\"threads\" or \"auto\"");
     }
@@ -114,7 +116,8 @@ void register_io(py::module_& module) {
       .def("submit", &EngineHandle::submit, py::arg("requests"))
       .def("wait", &EngineHandle::wait, py::kw_only(), py::arg("most"), py::arg("at_least"), py::arg("seconds"))
       .def("wake", &EngineHandle::wake)
-      .def_property_readonly("name", &EngineHandle::name);
+      .def_property_readonly("name", &EngineHandle::name)
+      .def_property_readonly("registered_reads", &EngineHandle::registered_reads);
 }
 
 }  // namespace fastshard::bindings

@@ -221,6 +221,7 @@ py::dict stats(const PythonStream& self) {
   dict["reads"] = read.queue.reads;
   dict["bytes_read"] = read.queue.bytes_read;
   dict["buffered_files"] = read.queue.buffered_files;
+  dict["registered_reads"] = read.queue.registered_reads;
   dict["rows_read"] = read.rows_read;
   dict["blocks_read"] = read.blocks.blocks_read;
   dict["partial_blocks"] = read.blocks.partial_blocks;

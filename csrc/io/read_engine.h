@@ -43,14 +43,21 @@ class ReadEngine {
   virtual void wake() noexcept = 0;
 
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+
+  // Reads into memory that the kernel had been told of before. From any thread.
+  [[nodiscard]] virtual int64_t registered_reads() const noexcept { return 0; }
 };
 
 // A pool of `threads` threads that call pread. Its destructor waits for the reads that they are at.
 [[nodiscard]] std::unique_ptr<ReadEngine> make_thread_engine(uint32_t threads, uint32_t depth);
 
+constexpr int64_t kRegisterAfter = int64_t{256} << 20;
+
 // io_uring with room for `depth` reads. Null where the kernel or a policy does not allow it, or this build has no
-// liburing; `reason` then says why.
-[[nodiscard]] std::unique_ptr<ReadEngine> make_uring_engine(uint32_t depth, std::string& reason);
+// liburing; `reason` then says why. Memory is registered with the kernel, where it lets us, once so many bytes were
+// read.
+[[nodiscard]] std::unique_ptr<ReadEngine> make_uring_engine(uint32_t depth, std::string& reason,
+                                                            int64_t register_after = kRegisterAfter);
 
 // For tests: completions late, few at a time, in an order drawn from `seed`, some of them short.
 [[nodiscard]] std::unique_ptr<ReadEngine> make_scrambled_engine(uint32_t depth, uint64_t seed);

@@ -5,21 +5,95 @@
 #include <liburing.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <vector>
+
+#include "base/memory.h"
 
 namespace fastshard::io {
 namespace {
 
 constexpr uint64_t kWakeTag = ~uint64_t{0};
 
+#ifdef FASTSHARD_URING_REGISTERS
+
+// Regions of memory whose pages the kernel knows, so that it does not look them up for each read. They are made known
+// when reads first go there, once an engine has read enough to be worth it.
+class RegisteredRegions {
+ public:
+  RegisteredRegions(io_uring& ring, int64_t after_bytes) : ring_(ring), after_bytes_(after_bytes) {}
+
+  // The number under which the kernel knows the memory, -1 if it does not.
+  [[nodiscard]] int number_of(std::span<const std::byte> out) {
+    const auto holds = [&](const PinnedRegion& region) {
+      return out.data() >= region.bytes().data() && out.data() < region.bytes().data() + region.bytes().size();
+    };
+    if (last_ < regions_.size() && holds(regions_[last_])) return static_cast<int>(last_);
+    last_ = static_cast<size_t>(std::find_if(regions_.begin(), regions_.end(), holds) - regions_.begin());
+    if (last_ == regions_.size() && !add(out.data())) return -1;
+    return static_cast<int>(last_);
+  }
+
+  void count(size_t bytes) noexcept { after_bytes_ -= static_cast<int64_t>(bytes); }
+
+ private:
+  static constexpr unsigned kMost = 128;
+
+  // Appends the region, unless there is none, or the system does not want more of them.
+  bool add(const std::byte* data) {
+    if (refused_ || after_bytes_ > 0) return false;
+    std::optional<PinnedRegion> region = pin_region(data);
+    if (!region) return false;
+    const std::span<std::byte> bytes = region->bytes();
+    if (regions_.empty()) refused_ = io_uring_register_buffers_sparse(&ring_, kMost) < 0;
+    refused_ = refused_ || regions_.size() == kMost || (regions_.size() + 1) * bytes.size() > may_lock();
+    if (refused_) return false;
+    const iovec memory{bytes.data(), bytes.size()};
+    __u64 tag = 0;
+    const auto number = static_cast<unsigned>(regions_.size());
+    regions_.reserve(regions_.size() + 1);
+    refused_ = io_uring_register_buffers_update_tag(&ring_, number, &memory, &tag, 1) != 1;
+    if (!refused_) regions_.push_back(std::move(*region));
+    return !refused_;
+  }
+
+  // What the kernel locks is counted for the user: others, who need it more, have half of it.
+  static size_t may_lock() noexcept {
+    rlimit limit{};
+    if (::geteuid() == 0 || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+      return SIZE_MAX;  // the kernel decides
+    return limit.rlim_cur / 2;
+  }
+
+  io_uring& ring_;
+  int64_t after_bytes_;
+  bool refused_ = false;
+  size_t last_ = 0;
+  std::vector<PinnedRegion> regions_;  // by number
+};
+
+#else
+
+class RegisteredRegions {
+ public:
+  RegisteredRegions(io_uring&, int64_t) {}
+  [[nodiscard]] int number_of(std::span<const std::byte>) const noexcept { return -1; }
+  void count(size_t) noexcept {}
+};
+
+#endif
+
 class UringEngine final : public ReadEngine {
  public:
   // Throws nothing; `error` is 0 or what the kernel answered.
-  UringEngine(uint32_t depth, int& error) : depth_(std::max(1U, depth)) {
+  UringEngine(uint32_t depth, int64_t register_after, int& error)
+      : depth_(std::max(1U, depth)), registered_(ring_, register_after) {
     error = io_uring_queue_init(static_cast<unsigned>(depth_) + 1, &ring_, 0);  // one more for the wake-up
     if (error != 0) return;
     made_ = true;
@@ -52,7 +126,13 @@ class UringEngine final : public ReadEngine {
       if (entry == nullptr) break;
       const ReadRequest& request = requests[taken++];
       const auto size = static_cast<unsigned>(std::min<size_t>(request.out.size(), 0x7ffff000));
-      io_uring_prep_read(entry, request.fd, request.out.data(), size, request.offset);
+      if (const int number = registered_.number_of(request.out); number >= 0) {
+        io_uring_prep_read_fixed(entry, request.fd, request.out.data(), size, request.offset, number);
+        ++fixed_reads_;
+      } else {
+        io_uring_prep_read(entry, request.fd, request.out.data(), size, request.offset);
+        registered_.count(size);
+      }
       io_uring_sqe_set_data64(entry, request.tag);
       ++in_flight_;
     }
@@ -96,6 +176,7 @@ class UringEngine final : public ReadEngine {
   }
 
   std::string_view name() const noexcept override { return "uring"; }
+  int64_t registered_reads() const noexcept override { return fixed_reads_; }
 
  private:
   void arm_wake() {
@@ -127,13 +208,15 @@ class UringEngine final : public ReadEngine {
   bool made_ = false;
   int wake_fd_ = -1;
   size_t in_flight_ = 0;
+  std::atomic<int64_t> fixed_reads_{0};
+  RegisteredRegions registered_;
 };
 
 }  // namespace
 
-std::unique_ptr<ReadEngine> make_uring_engine(uint32_t depth, std::string& reason) {
+std::unique_ptr<ReadEngine> make_uring_engine(uint32_t depth, std::string& reason, int64_t register_after) {
   int error = 0;
-  auto engine = std::make_unique<UringEngine>(depth, error);
+  auto engine = std::make_unique<UringEngine>(depth, register_after, error);
   if (error == 0) return engine;
   reason = std::string("io_uring is not to be had: ") + std::strerror(-error);
   return nullptr;
@@ -145,7 +228,7 @@ std::unique_ptr<ReadEngine> make_uring_engine(uint32_t depth, std::string& reaso
 
 namespace fastshard::io {
 
-std::unique_ptr<ReadEngine> make_uring_engine(uint32_t, std::string& reason) {
+std::unique_ptr<ReadEngine> make_uring_engine(uint32_t, std::string& reason, int64_t) {
   reason = "this build of fastshard has no liburing";
   return nullptr;
 }

@@ -229,6 +229,8 @@ void ReadQueue::drain(std::vector<io::ReadCompletion>& completions) {
   }
 }
 
-ReadQueueStats ReadQueue::stats() const noexcept { return {reads_, bytes_read_, buffered_files_}; }
+ReadQueueStats ReadQueue::stats() const noexcept {
+  return {reads_, bytes_read_, buffered_files_, engine_->registered_reads()};
+}
 
 }  // namespace fastshard::pipeline

@@ -59,9 +59,10 @@ struct ReadQueueOptions {
 };
 
 struct ReadQueueStats {
-  int64_t reads = 0;           // that came
-  int64_t bytes_read = 0;      // by them, whole blocks of the device where the page cache is passed
-  int64_t buffered_files = 0;  // opened without O_DIRECT, or changed to it
+  int64_t reads = 0;             // that came
+  int64_t bytes_read = 0;        // by them, whole blocks of the device where the page cache is passed
+  int64_t buffered_files = 0;    // opened without O_DIRECT, or changed to it
+  int64_t registered_reads = 0;  // into memory that the kernel had been told of
 };
 
 class ReadQueue {

@@ -18,9 +18,9 @@ from fastshard.errors import InvalidError
 PAGE = 4096
 
 
-@pytest.fixture(params=["threads", "uring", "scrambled:7"])
+@pytest.fixture(params=["threads", "uring", "uring:registered", "scrambled:7"])
 def engine(request: pytest.FixtureRequest) -> Any:
-    if request.param == "uring" and (refusal := _core.uring_refusal()) is not None:
+    if request.param.startswith("uring") and (refusal := _core.uring_refusal()) is not None:
         pytest.skip(refusal)  # a container or an old kernel: no package could change that
     return _core.ReadEngine(request.param, depth=8, io_threads=3)
 
