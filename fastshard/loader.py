@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from fastshard import _accelerate
+from fastshard._at_exit import closed_at_exit
 from fastshard._bad_samples import BadSample, BadSamples
 from fastshard._checking import Verify
 from fastshard._engine import EngineName
@@ -246,7 +247,7 @@ class ShardLoader:
         over = object()
         totals, clock = self._totals, self._totals.clock
         try:
-            with closing(batches):
+            with closing(closed_at_exit(batches)):
                 while True:
                     # Under torch's profiler the wait is a range; one costs more than a small batch, so not otherwise.
                     if getattr(profiler, "_is_profiler_enabled", False):
@@ -262,7 +263,7 @@ class ShardLoader:
                         yield batch
                     finally:
                         totals.program_seconds += clock() - handed
-            progress.finished = True
+            progress.finished = progress.batches == progress.plan.num_batches  # else `close` ended it
         finally:
             progress.closed = True
 
