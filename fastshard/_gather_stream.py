@@ -14,6 +14,8 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as NotDone
 from typing import Any
 
+from fastshard._owner import Owner
+from fastshard._thread_name import show_thread_name
 from fastshard.errors import ReadTimeoutError
 
 __all__ = ["GatherStream"]
@@ -23,7 +25,8 @@ class GatherStream:
     """As the native stream: batches 0 to count - 1 in order, at most `prefetch` of them begun ahead of the consumer.
 
     A batch that cannot be made raises its error from `next`; the batches after it can still be had. One consumer at a
-    time; `stop` may come from any thread.
+    time; `stop` may come from any thread. In the child of a fork `next` raises, and `stop` leaves everything alone: the
+    threads are the parent's, and may have held the lock.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class GatherStream:
             prefetch: How many are made ahead, at least 1.
             describe: Says of a batch which samples it reads, for a message.
         """
+        self._owner = Owner()
         self._make = make
         self._count = count
         self._prefetch = prefetch
@@ -85,6 +89,7 @@ class GatherStream:
                 self._asked.notify()
 
     def _work(self) -> None:
+        show_thread_name()
         while True:
             with self._lock:
                 while not self._waiting and not self._stopped:
@@ -117,8 +122,10 @@ class GatherStream:
 
         Raises:
             ReadTimeoutError: It did not come in time.
+            InvalidError: This is the child of a fork.
             Error: What making it raised.
         """
+        self._owner.check()
         with self._lock:
             if self._stopped or not self._pending:
                 return None
@@ -150,6 +157,8 @@ class GatherStream:
     def stop(self) -> None:
         """Ends the threads after the batch that each is at. Returns when none is left, or at once where storage did not
         answer."""
+        if not self._owner.is_here():
+            return
         with self._lock:
             self._stopped = True
             for _, future in self._waiting:
@@ -163,5 +172,7 @@ class GatherStream:
 
     def stats(self) -> dict[str, int]:
         """The counters of the native stream."""
+        if not self._owner.is_here():
+            return dict(self._stats)
         with self._lock:
             return {**self._stats, "ready": sum(future.done() for future in self._pending)}

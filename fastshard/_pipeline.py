@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 
 from fastshard import _core
+from fastshard._at_exit import closed_at_exit, stopped_at_exit
 from fastshard._checking import Checking, Verify
 from fastshard._engine import Engine, EngineName, choose_engine
 from fastshard._gather import DataGather
@@ -119,7 +119,7 @@ class Pipeline:
     ) -> Generator[Batch, None, None]:
         """Batches of tensors; see `stream`. Begins with the first that is asked for."""
         stream = self.stream(plan, first, step, shared)
-        with closing(self.batches(stream, plan, first, step)) as batches:
+        with closing(closed_at_exit(self.batches(stream, plan, first, step))) as batches:
             for batch in batches:
                 if shared is not None and batch._shared is None:
                     batch._shared = shared.batch(plan.batch_size * self.data.row_bytes)
@@ -203,9 +203,7 @@ class Pipeline:
         Raises:
             Error: What making a batch raised, after the batches before it were delivered.
         """
-        # An iterator left open must not keep threads running while the process ends, when module names are gone.
-        atexit.register(stream.stop)
-        unregister = atexit.unregister
+        stopped_at_exit(stream)
         timeout = -1.0 if self.read_timeout is None else self.read_timeout
         register_collate()
         finish, gather, epoch = self.gather.finish, self.gather, plan.start.epoch
@@ -232,7 +230,6 @@ class Pipeline:
                 index += step
         finally:
             stream.stop()
-            unregister(stream.stop)
 
 
 def choose(asked: EngineName, data: Data, read_timeout: float | None) -> Engine:

@@ -15,6 +15,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from typing import Any, Literal
 
+from fastshard._owner import Owner
+from fastshard._thread_name import show_thread_name
 from fastshard._transforms import Faults, Transforms
 from fastshard.batch import Batch
 from fastshard.errors import InvalidError
@@ -50,7 +52,11 @@ class TransformPool:
         Args:
             batches: Batches of arrays; closed at the end.
             replace: Makes a batch whose bad samples are replaced, where the transforms return `Faults`.
+
+        Raises:
+            InvalidError: This is the child of a fork, in which nobody runs what was submitted.
         """
+        owner = Owner()
         pending: deque[tuple[Batch, Future[Any]]] = deque()
         with closing(batches), self._executor() as executor:
             try:
@@ -59,6 +65,7 @@ class TransformPool:
                     if len(pending) >= 2 * self._workers:
                         yield self._result(executor, *pending.popleft(), replace)
                 while pending:
+                    owner.check()
                     yield self._result(executor, *pending.popleft(), replace)
             except KeyboardInterrupt:  # the program may be ending, which waits for what was submitted
                 self._end(wait=False)
@@ -94,11 +101,15 @@ class TransformPool:
                 )
             yield self._processes
             return
-        threads = ThreadPoolExecutor(self._workers, thread_name_prefix="fs-transform")
+        owner = Owner()
+        threads = ThreadPoolExecutor(
+            self._workers, thread_name_prefix="fs-transform", initializer=show_thread_name
+        )
         try:
             yield threads
         finally:
-            threads.shutdown(wait=True, cancel_futures=True)
+            if owner.is_here():
+                threads.shutdown(wait=True, cancel_futures=True)
 
     def _submit(self, executor: Executor, batch: Batch) -> Future[Any]:
         if self._backend == "threads":

@@ -7,11 +7,6 @@ import json
 import os
 import pickle
 import random
-import signal
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -158,33 +153,6 @@ def test_a_batch_outlives_the_loader(plain_dataset: Path) -> None:
     assert batch["id"].tolist() == ids
 
 
-def test_an_abandoned_iterator_leaves_no_thread(plain_dataset: Path) -> None:
-    def threads() -> int:
-        return len(os.listdir("/proc/self/task"))
-
-    with loader(plain_dataset, threads=2, engine="threads") as made:  # what the first use starts may stay
-        next(iter(made))
-    before = threads()
-    for engine in ("mmap", "threads"):
-        for _ in range(5):
-            made = loader(plain_dataset, threads=2, engine=engine)
-            iterator = iter(made)
-            next(iterator)
-            assert threads() > before
-            del iterator
-    assert threads() == before
-
-
-def test_use_from_another_thread(dataset: Path) -> None:
-    made = loader(dataset)
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(contents(made)))
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
-    assert found == [contents(loader(dataset))]
-
-
 def test_global_random_states_stay(dataset: Path) -> None:
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # type: ignore[index] # noqa: NPY002
     for _ in loader(dataset):
@@ -202,32 +170,6 @@ def test_memory_is_used_again_from_epoch_to_epoch(plain_dataset: Path) -> None:
     at_once = 4 + 2 + 2  # in the ring, being made, and with the consumer
     assert made.stats().batches == 6 * 63
     assert made.stats().reads["fresh_buffers"] <= 2 * at_once  # two columns
-
-
-def test_the_profiler_sees_the_wait(plain_dataset: Path) -> None:
-    made = loader(plain_dataset, batch_size=500)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        assert len(list(made)) == 4
-    counts = {event.key: event.count for event in profile.key_averages()}
-    assert counts["fastshard.wait"] == 5  # and once for the end
-    stats = made.stats()
-    assert stats.bytes == 2000 * made._data.row_bytes
-    assert stats.bytes_per_second == pytest.approx(stats.bytes / stats.seconds)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_threads_have_readable_names(plain_dataset: Path) -> None:
-    iterator = iter(loader(plain_dataset, threads=2, engine="threads", prefetch=2))
-    next(iterator)
-    names = {
-        Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in os.listdir("/proc/self/task")
-    }
-    assert {
-        "fs-gather-0",
-        "fs-gather-1",
-        "fs-read",
-    } <= names  # and fs-ahead, until it has asked for everything
-    del iterator
 
 
 def test_options_are_checked(plain_dataset: Path) -> None:
@@ -396,72 +338,6 @@ def test_the_engine_is_chosen_by_what_is_found(tmp_path: Path) -> None:
     if os.path.isdir("/dev/shm"):
         memory = choose_engine("auto", "/dev/shm", 1 << 50, largest_batch=1 << 20, read_timeout=None)
         assert (memory.name, memory.reason) == ("mmap", "the files lie in memory (tmpfs)")
-
-
-def run_script(text: str, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", text, *arguments], capture_output=True, text=True, timeout=timeout, check=False
-    )
-
-
-@pytest.mark.parametrize("engine", ["mmap", "threads"])
-def test_the_interpreter_ends_with_reads_in_flight(plain_dataset: Path, engine: str) -> None:
-    text = """
-import sys
-import fastshard as fs
-loader = fs.ShardLoader(sys.argv[1], batch_size=4, shuffle=True, engine=sys.argv[2])
-iterator = iter(loader)
-next(iterator)
-"""
-    done = run_script(text, str(plain_dataset), engine)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_ctrl_c_ends_a_waiting_consumer(plain_dataset: Path) -> None:
-    text = """
-import sys
-import fastshard as fs
-loader = fs.ShardLoader(sys.argv[1], batch_size=4)
-print("ready", flush=True)
-while True:
-    for batch in loader:
-        pass
-"""
-    process = subprocess.Popen(
-        [sys.executable, "-c", text, str(plain_dataset)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
-    begin = time.monotonic()
-    _, errors = process.communicate(timeout=30)
-    assert time.monotonic() - begin < 15
-    assert "KeyboardInterrupt" in errors
-    assert process.returncode != 0
-
-
-def test_a_fork_in_the_middle(plain_dataset: Path) -> None:
-    made = loader(plain_dataset, threads=2)
-    iterator = iter(made)
-    first = next(iterator)
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            ids = sorted(id for batch in loader(plain_dataset) for id in batch.ids.tolist())
-            try:
-                next(iterator)
-            except InvalidError as error:
-                status = 0 if ids == list(range(2000)) and "fork" in str(error) else 2
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    rest = [id for batch in iterator for id in batch.ids.tolist()]
-    assert sorted(first.ids.tolist() + rest) == list(range(2000))
 
 
 def test_batches_copy_and_pickle(dataset: Path) -> None:
