@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from fastshard._values import BFloat16Array, Misfit, adapt_all, describe
-from fastshard.schema import BFloat16Type
+from fastshard.schema import BFloat16Type, read_schema, schema_message
 
 __all__ = ["VARIABLE_SHAPE", "infer_field", "value_type_of", "variable_shape_field"]
 
@@ -59,7 +59,7 @@ def variable_shape_field(name: str, value_type: pa.DataType, rank: int) -> pa.Fi
     metadata = {"ARROW:extension:name": VARIABLE_SHAPE, "ARROW:extension:metadata": json.dumps({})}
     field = pa.field(name, storage, metadata=metadata)
     # As a reader would see it: an extension type where this pyarrow knows it, else its storage and the metadata.
-    return pa.ipc.read_schema(pa.schema([field]).serialize()).field(0)
+    return read_schema(schema_message(pa.schema([field]))).field(0)
 
 
 _Present = list[tuple[int, Any]]

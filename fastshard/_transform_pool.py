@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
-import signal
-import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from fastshard._owner import Owner
 from fastshard._thread_name import show_thread_name
+from fastshard._transform_processes import Processes
 from fastshard._transforms import Faults, Transforms
 from fastshard.batch import Batch
 from fastshard.errors import InvalidError
@@ -27,19 +24,24 @@ Backend = Literal["threads", "processes"]
 Replace = Callable[
     [Batch, dict[int, Exception]], Batch
 ]  # a batch without its bad samples; raises where that fails
+_Submit: TypeAlias = Callable[[Batch], "Future[Any]"]
+
+_BUSY_SECONDS = (
+    5.0  # how long `close` waits for processes in the midst of a batch; torch's DataLoader does so long
+)
 
 
 class TransformPool:
     """Threads or processes that run transforms.
 
-    Processes are started when the first batch needs them and serve all iterations until `close`: each start imports
-    torch. Threads belong to one iteration.
+    Processes are started when the first batch needs them and serve all iterations until `close`. Threads belong to one
+    iteration.
     """
 
     def __init__(self, transforms: Transforms, workers: int, backend: Backend) -> None:
         """Raises `InvalidError` for functions that cannot be sent to processes."""
         self._transforms, self._workers, self._backend = transforms, workers, backend
-        self._processes: ProcessPoolExecutor | None = None
+        self._processes: Processes | None = None
         self._pid = 0
         if transforms and backend == "processes":
             _check_picklable(transforms)
@@ -48,6 +50,8 @@ class TransformPool:
         self, batches: Generator[Batch, None, None], replace: Replace | None = None
     ) -> Generator[Any, None, None]:
         """Transformed batches in their order, up to `2 * workers` ahead of the consumer.
+
+        They end early where `close` ends the processes that make them.
 
         Args:
             batches: Batches of arrays; closed at the end.
@@ -58,72 +62,68 @@ class TransformPool:
         """
         owner = Owner()
         pending: deque[tuple[Batch, Future[Any]]] = deque()
-        with closing(batches), self._executor() as executor:
+        with closing(batches), self._submitting() as submit:
+            processes = self._processes
             try:
                 for batch in batches:
-                    pending.append((batch, self._submit(executor, batch)))
+                    pending.append((batch, submit(batch)))
                     if len(pending) >= 2 * self._workers:
-                        yield self._result(executor, *pending.popleft(), replace)
+                        yield self._result(submit, *pending.popleft(), replace)
                 while pending:
                     owner.check()
-                    yield self._result(executor, *pending.popleft(), replace)
-            except KeyboardInterrupt:  # the program may be ending, which waits for what was submitted
-                self._end(wait=False)
-                raise
-            except BrokenProcessPool as error:
-                self._end(wait=False)
+                    yield self._result(submit, *pending.popleft(), replace)
+            except (BrokenProcessPool, CancelledError) as error:
+                if processes is None:
+                    raise  # the transform's own
+                if processes.closed:
+                    return
+                self._end(0)
                 raise BrokenProcessPool(
                     "a process that runs transforms ended: it was killed (for its memory, perhaps), crashed, or could "
                     'not import the script, which needs its main part under `if __name__ == "__main__":`'
                 ) from error
-            # Nothing is cancelled here: if a process then dies, CPython's pool stumbles over cancelled futures.
+            except KeyboardInterrupt:  # the program may be ending, which waits for what was submitted
+                self._end(0)
+                raise
+            finally:
+                if owner.is_here():
+                    for _, future in pending:
+                        future.cancel()
 
     def close(self) -> None:
-        """Ends processes, after what they have begun."""
-        self._end(wait=True)
+        """End processes: at once those that do nothing, the others after their batch, or after five seconds."""
+        self._end(_BUSY_SECONDS)
 
-    def _end(self, *, wait: bool) -> None:
+    def _end(self, seconds: float) -> None:
         processes, self._processes = self._processes, None
         if processes is not None and self._pid == os.getpid():
-            processes.shutdown(wait=wait, cancel_futures=True)
+            processes.close(seconds)
 
     @contextmanager
-    def _executor(self) -> Iterator[Executor]:
+    def _submitting(self) -> Iterator[_Submit]:
         if self._backend == "processes":
             if self._processes is None or self._pid != os.getpid():
                 self._pid = os.getpid()
-                context = multiprocessing.get_context("spawn")  # a fork would copy threads and their locks
-                self._processes = ProcessPoolExecutor(
-                    self._workers,
-                    mp_context=context,
-                    initializer=_install,
-                    initargs=(self._transforms,),
-                )
-            yield self._processes
+                self._processes = Processes(self._transforms, self._workers)
+            yield self._processes.submit
             return
         owner = Owner()
         threads = ThreadPoolExecutor(
             self._workers, thread_name_prefix="fs-transform", initializer=show_thread_name
         )
         try:
-            yield threads
+            yield lambda batch: threads.submit(self._transforms, batch)
         finally:
             if owner.is_here():
                 threads.shutdown(wait=True, cancel_futures=True)
 
-    def _submit(self, executor: Executor, batch: Batch) -> Future[Any]:
-        if self._backend == "threads":
-            return executor.submit(self._transforms, batch)
-        with _interrupts_blocked():  # a process may start here
-            return executor.submit(_run_installed, batch)
-
-    def _result(self, executor: Executor, batch: Batch, future: Future[Any], replace: Replace | None) -> Any:
+    def _result(self, submit: _Submit, batch: Batch, future: Future[Any], replace: Replace | None) -> Any:
         """What the transforms made. Tensors come from another process as arrays, through its pipe."""
         result = future.result()
         while isinstance(result, Faults):
             assert replace is not None
             batch = replace(batch, result.raised)
-            result = self._submit(executor, batch).result()
+            result = submit(batch).result()
         if self._backend == "processes" and isinstance(result, Batch):
             return result.to_torch()
         return result
@@ -140,53 +140,3 @@ def _check_picklable(transforms: Transforms) -> None:
                 f'{function.name}={function.call!r} cannot be sent to another process (transform_backend="processes"): '
                 f'{error}; use a function that a module defines at its top level, or transform_backend="threads"'
             ) from error
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Ctrl-C reaches all processes of a terminal: one that starts here inherits this, until its imports are done."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_installed: list[Transforms] = []  # in a transform process: what it runs
-
-
-def _install(transforms: Transforms) -> None:
-    import torch
-
-    torch.set_num_threads(1)
-    _installed[:] = [transforms]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to tell and to act on
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-def _run_installed(batch: Batch) -> Any:
-    try:
-        result = _installed[0](batch)
-    except Exception as error:
-        sendable = _sendable(error)
-        if sendable is error:
-            raise
-        raise sendable from None
-    if isinstance(result, Faults):
-        return Faults({place: _sendable(error) for place, error in result.raised.items()})
-    return result.to_numpy() if isinstance(result, Batch) else result
-
-
-def _sendable(error: Exception) -> Exception:
-    """The error if it survives the way to another process, else one that says the same."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # classes whose arguments are not what their constructor takes
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        told = RuntimeError(f"a transform raised what cannot be sent between processes:\n{text}")
-        told.__dict__.update({"__notes__": getattr(error, "__notes__", [])})
-        return told
-    return error

@@ -24,6 +24,8 @@ from fastshard.errors import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from fastshard import _core
 
 __all__ = ["index"]
@@ -82,9 +84,8 @@ def index(
 def _index_files(
     files: _Files, names: list[str], transaction: Transaction, metadata: Mapping[str, Any] | None
 ) -> WriteResult:
-    import pyarrow as pa
-
     from fastshard._tables import ShardEntry
+    from fastshard.schema import read_schema
 
     schema: pa.Schema | None = None
     write: DatasetWrite | None = None
@@ -92,7 +93,7 @@ def _index_files(
         for path, name, indexed in zip(
             files.paths, names, threads.map(_index_file, files.paths), strict=True
         ):
-            found = pa.ipc.read_schema(pa.py_buffer(indexed.schema_ipc))
+            found = read_schema(indexed.schema_ipc)
             if schema is None or write is None:
                 schema = found
                 write = DatasetWrite(

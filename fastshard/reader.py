@@ -238,9 +238,9 @@ class ShardReader(SampleSequence):
     @property
     def full_schema(self) -> pyarrow.Schema:
         """The Arrow schema of all columns."""
-        import pyarrow as pa
+        from fastshard.schema import read_schema
 
-        return pa.ipc.read_schema(pa.py_buffer(self._index.schema_ipc))
+        return read_schema(self._index.schema_ipc)
 
     @property
     def metadata(self) -> Mapping[str, Any]:

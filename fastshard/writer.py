@@ -119,9 +119,8 @@ class ShardWriter:
 
     def _start(self, schema: pa.Schema | None) -> None:
         """Settle the schema: the user's, the first block's or batch's, or (None) that of the data set."""
-        import pyarrow as pa
-
         from fastshard.converters._shards import ShardFinisher, ShardSeries
+        from fastshard.schema import read_schema
 
         transaction = (
             self._transaction
@@ -129,7 +128,7 @@ class ShardWriter:
         base = transaction.base
         if schema is None:
             assert base is not None
-            schema = pa.ipc.read_schema(pa.py_buffer(base.schema_ipc))
+            schema = read_schema(base.schema_ipc)
         defaults = WriteOptions()
         if base is not None and transaction.appending:
             defaults = WriteOptions.of_settings(base.settings)

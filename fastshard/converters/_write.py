@@ -110,9 +110,7 @@ class DatasetWrite:
             CorruptError: The data set to append to is damaged.
             StorageError: The system refuses.
         """
-        import pyarrow as pa
-
-        from fastshard.schema import Normaliser
+        from fastshard.schema import Normaliser, read_schema
 
         self._transaction = transaction
         base = transaction.base if transaction.appending else None
@@ -125,7 +123,7 @@ class DatasetWrite:
                 "appended": [*(appended if isinstance(appended, list) else []), origin],
             }
         self._provenance = origin
-        self.target = pa.ipc.read_schema(pa.py_buffer(base.schema_ipc)) if base else None
+        self.target = read_schema(base.schema_ipc) if base else None
         try:
             normal = Normaliser(schema, self.target).schema
         except SchemaError as error:
@@ -150,12 +148,10 @@ class DatasetWrite:
 
     def commit(self) -> WriteResult:
         """Make the shards the data set's next generation; raises as `Transaction.commit` does."""
-        import pyarrow as pa
-
-        from fastshard.schema import field_texts
+        from fastshard.schema import field_texts, read_schema
 
         index = self._transaction.commit(
-            schema=field_texts(pa.ipc.read_schema(pa.py_buffer(self._schema_ipc))),
+            schema=field_texts(read_schema(self._schema_ipc)),
             schema_ipc=self._schema_ipc,
             settings=self._settings,
             provenance=self._provenance,
@@ -168,12 +164,14 @@ def _serialize(schema: pa.Schema) -> bytes:
     """The schema as an encapsulated IPC message, seen to be readable again."""
     import pyarrow as pa
 
+    from fastshard.schema import read_schema, schema_message
+
     try:
-        message = schema.serialize()
-        pa.ipc.read_schema(message)
+        message = schema_message(schema)
+        read_schema(message)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(f"Arrow IPC cannot store this schema: {error}") from error
-    return bytes(message)
+    return message
 
 
 def _result(path: str, index: DatasetIndex) -> WriteResult:

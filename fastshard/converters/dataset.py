@@ -17,6 +17,7 @@ from fastshard.converters._discover import SourceFile
 from fastshard.converters._paths import Place, has_magic, is_url, locate
 from fastshard.converters.files import FilesSource
 from fastshard.errors import SchemaError
+from fastshard.schema import read_schema
 
 __all__ = ["DatasetSource", "is_dataset"]
 
@@ -71,7 +72,7 @@ class DatasetSource(FilesSource):
 
     @cached_property
     def _settled(self) -> tuple[pa.Schema, dict[str, SchemaError]]:
-        return pa.ipc.read_schema(pa.py_buffer(self._index.schema_ipc)), {}
+        return read_schema(self._index.schema_ipc), {}
 
     @property
     def provenance(self) -> dict[str, Any]:

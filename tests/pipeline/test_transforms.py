@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import gc
+import multiprocessing
 import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -214,6 +222,142 @@ def test_a_process_that_dies_is_told_and_the_next_iteration_has_another(numbers:
     ) as loader:
         for _ in range(2):
             with pytest.raises(BrokenProcessPool, match="a process that runs transforms ended"):
+                list(loader)
+
+
+def sleeps_after_the_first(batch: fs.Batch, journal: str, seconds: float) -> fs.Batch:
+    """Notes its process when it begins and when it has ended."""
+    with open(journal, "a") as file:
+        print("began", os.getpid(), file=file, flush=True)
+    if int(batch["x"][0]):
+        time.sleep(seconds)
+    with open(journal, "a") as file:
+        print("ended", os.getpid(), file=file, flush=True)
+    return batch
+
+
+def lines_of(journal: Path, least: int) -> list[list[str]]:
+    """The lines, once there are so many."""
+    deadline = time.monotonic() + 60
+    while True:
+        lines = journal.read_text().splitlines() if journal.exists() else []
+        if len(lines) >= least:
+            return [line.split() for line in lines]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def transform_processes() -> set[int]:
+    return {child.pid for child in multiprocessing.active_children() if child.name == "fs-transform"}
+
+
+def seconds_to(action: Callable[[], None]) -> float:
+    started = time.monotonic()
+    action()
+    return time.monotonic() - started
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_idle_processes_and_those_that_still_import_end_at_once(numbers: str, threads: int) -> None:
+    loader = fs.ShardLoader(
+        numbers, batch_size=8, sample_transform=sends_pid, transform_backend="processes", threads=threads
+    )
+    iterator = iter(loader)
+    next(iterator)  # the first process is ready, the others may not be
+    assert transform_processes()
+    assert seconds_to(loader.close) < 1
+    assert not transform_processes()
+    used = pids(loader)
+    assert used <= transform_processes()
+    assert seconds_to(loader.close) < 1
+    assert not any(map(is_there, used))
+
+
+def test_a_process_may_end_its_batch_before_the_loader_is_closed(numbers: str, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    transform = functools.partial(sleeps_after_the_first, journal=str(journal), seconds=0.5)
+    loader = fs.ShardLoader(
+        numbers, batch_size=8, transform=transform, transform_backend="processes", threads=1
+    )
+    next(iter(loader))
+    lines_of(journal, 3)
+    loader.close()
+    (*_, last) = lines = lines_of(journal, 4)
+    assert (len(lines), last[0]) == (4, "ended")  # and none of those that waited behind it was begun
+    assert not is_there(int(last[1]))
+
+
+def test_a_process_that_does_not_end_its_batch_is_killed(
+    numbers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastshard._transform_pool._BUSY_SECONDS", 0.3)
+    journal = tmp_path / "journal"
+    transform = functools.partial(sleeps_after_the_first, journal=str(journal), seconds=600)
+    loader = fs.ShardLoader(
+        numbers, batch_size=8, transform=transform, transform_backend="processes", threads=1
+    )
+    iterator = iter(loader)
+    next(iterator)
+    (*_, (_, pid)) = lines_of(journal, 3)
+    assert 0.3 <= seconds_to(loader.close) < 5
+    assert not is_there(int(pid))
+    assert list(iterator) == []
+
+
+def test_processes_end_with_the_loader_that_is_forgotten(numbers: str) -> None:
+    loader = fs.ShardLoader(
+        numbers, batch_size=8, sample_transform=sends_pid, transform_backend="processes", threads=1
+    )
+    (pid,) = pids(loader)
+    del loader
+    gc.collect()
+    assert not is_there(pid)
+
+
+def test_a_program_that_forgets_to_close_ends_at_once(numbers: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import time\nimport fastshard as fs\n\n\ndef same(batch):\n    return batch\n\n\n"
+        "if __name__ == '__main__':\n"
+        f"    loader = fs.ShardLoader({numbers!r}, batch_size=8, transform=same,\n"
+        "        transform_backend='processes', threads=1)\n"
+        "    print(len(list(loader)), time.time(), flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120)
+    ended = time.time()
+    assert (done.returncode, done.stderr) == (0, "")
+    count, last = done.stdout.split()
+    assert int(count) == 15
+    assert ended - float(last) < 10
+
+
+def test_what_a_transform_raises_in_a_process_says_where(numbers: str) -> None:
+    with fs.ShardLoader(
+        numbers, batch_size=8, transform=fails_on_batches, transform_backend="processes", threads=1
+    ) as loader:
+        with pytest.raises(ValueError, match="no batch") as caught:
+            list(loader)
+        assert "in fails_on_batches" in str(caught.value.__cause__)
+
+
+def makes_what_cannot_be_sent(batch: fs.Batch) -> Any:
+    return lambda: batch
+
+
+def test_what_cannot_be_sent_back_is_told(numbers: str) -> None:
+    with fs.ShardLoader(
+        numbers, batch_size=8, transform=makes_what_cannot_be_sent, transform_backend="processes", threads=1
+    ) as loader:
+        for _ in range(2):  # the process goes on
+            with pytest.raises((AttributeError, pickle.PicklingError), match="makes_what_cannot_be_sent"):
                 list(loader)
 
 
