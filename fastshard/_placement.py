@@ -6,38 +6,11 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeAlias
 
 from fastshard.batch import Batch
-from fastshard.errors import InvalidError
 from fastshard.ragged import Ragged, is_tensor
 
-__all__ = ["checked_device", "has_accelerator", "on_device", "pinned"]
+__all__ = ["on_device", "pinned"]
 
 _Batches: TypeAlias = Generator[Any, None, None]
-
-
-def checked_device(device: Any) -> Any:
-    """The torch.device. Raises `InvalidError` for one that is not known, or not here."""
-    import torch
-
-    try:
-        made = torch.device(device)
-        if made.type != "cuda":
-            torch.empty(0, device=made)
-    except Exception as error:  # of many types, by device and by build of torch
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InvalidError(f"device={device!r}: torch cannot use it here: {reason}") from error
-    if made.type == "cuda":  # without a CUDA context, which would forbid to fork
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (made.index or 0) >= count:
-            raise InvalidError(f"device={device!r}: torch finds {count} CUDA devices here")
-    return made
-
-
-def has_accelerator() -> bool:
-    """Whether torch finds a device that page-locked memory is for."""
-    import torch
-
-    accelerator = getattr(torch, "accelerator", None)  # of torch 2.6 and newer
-    return bool(torch.cuda.is_available() if accelerator is None else accelerator.is_available())
 
 
 def pinned(batches: _Batches) -> _Batches:

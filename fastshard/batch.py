@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastshard.errors import InvalidError
 from fastshard.forms import ColumnForm
 from fastshard.ragged import Ragged, is_tensor
 
@@ -168,25 +169,36 @@ class Batch(dict[str, Any]):
         """Every tensor moved or cast as `torch.Tensor.to` does; a dtype applies to floating-point columns alone.
 
         `ids`, `positions` and the like stay where they are.
-        """
-        import torch
 
-        device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
+        Raises:
+            InvalidError: The device is not known, or torch does not find it here.
+        """
+        from fastshard._devices import destination, moving_to
+
+        device, dtype, non_blocking = destination("Batch.to", *args, **kwargs)
         batch = self.to_torch()
 
         def move(tensor: Any) -> Any:
             wanted = dtype if dtype is not None and tensor.is_floating_point() else None
             return tensor.to(device=device, dtype=wanted, non_blocking=non_blocking)
 
-        return batch._with({name: map_tensors(value, move) for name, value in batch.items()}, None)
+        with moving_to(device, f"Batch.to({str(device)!r})"):
+            return batch._with({name: map_tensors(value, move) for name, value in batch.items()}, None)
 
     def pin_memory(self) -> Batch:
-        """Every tensor in page-locked memory, from which a copy to a GPU can run beside the computation."""
-        batch = self.to_torch()
-        return batch._with(
-            {name: map_tensors(value, lambda tensor: tensor.pin_memory()) for name, value in batch.items()},
-            None,
-        )
+        """Every tensor in page-locked memory, from which a copy to a GPU can run beside the computation.
+
+        Of no effect where torch finds no accelerator, as `ShardLoader(pin_memory=True)` is.
+        """
+        from fastshard._devices import pinned_where_possible
+
+        def pin(batch: Batch) -> Batch:
+            columns = {
+                name: map_tensors(value, lambda tensor: tensor.pin_memory()) for name, value in batch.items()
+            }
+            return batch._with(columns, None)
+
+        return pinned_where_possible(self.to_torch(), pin)
 
     def tensors(self) -> list[Any]:
         """Every tensor in it: of columns, `Ragged`, structs and lists."""
@@ -377,8 +389,6 @@ def _collate_list(batch: list[Any], *, collate_fn_map: Any = None) -> list[Any]:
 
 
 def _refuse_collate(batch: list[Any], *, collate_fn_map: Any = None) -> Any:
-    from fastshard.errors import InvalidError
-
     raise InvalidError(
         "a DataLoader with a batch_size was given finished batches, and would build batches of batches: pass "
         "batch_size=None to it, or batched=False to the data set"

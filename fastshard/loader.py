@@ -14,10 +14,11 @@ from fastshard import _accelerate
 from fastshard._at_exit import closed_at_exit
 from fastshard._bad_samples import BadSample, BadSamples
 from fastshard._checking import Verify
+from fastshard._devices import checked_device, has_accelerator
 from fastshard._engine import EngineName
 from fastshard._iteration import Progress
 from fastshard._pipeline import Pipeline, choose, two_windows
-from fastshard._placement import checked_device, has_accelerator, on_device, pinned
+from fastshard._placement import on_device, pinned
 from fastshard._transform_pool import Backend, TransformPool
 from fastshard._transforms import Transforms
 from fastshard.batch import Batch
@@ -59,7 +60,7 @@ class PipelineOptions:
         if not isinstance(self.pin_memory, bool):
             raise InvalidError(f"pin_memory={self.pin_memory!r}: must be True or False")
         if self.device is not None:
-            object.__setattr__(self, "device", checked_device(self.device))
+            object.__setattr__(self, "device", checked_device(self.device, f"device={self.device!r}"))
         for name in ("threads", "prefetch"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -150,7 +151,8 @@ class ShardLoader:
                 which `sample_transform` fails (docs/training.md, section 7); `bad_samples` lists them.
             read_timeout: Seconds after which a batch that does not come raises `ReadTimeoutError`; None waits.
             transform_backend: "threads", or "processes" for transforms that hold the GIL: functions that a module
-                defines at its top level. The processes stay until `close`.
+                defines at its top level. The processes stay until `close`, which ends idle ones at once, and waits up
+                to five seconds for the others to finish a batch.
 
         Raises:
             InvalidError: An argument that cannot be used.

@@ -127,17 +127,27 @@ class Ragged:
         return Ragged(self.values.cpu().numpy(), self.offsets.cpu().numpy())
 
     def to(self, *args: Any, **kwargs: Any) -> Ragged:
-        """Values and offsets on another device (`torch.Tensor.to`); a dtype applies to the values alone."""
+        """Values and offsets on another device (`torch.Tensor.to`); a dtype applies to the values alone.
+
+        Raises:
+            InvalidError: The device is not known, or torch does not find it here.
+        """
+        from fastshard._devices import destination, moving_to
+
+        device, _, non_blocking = destination("Ragged.to", *args, **kwargs)
         tensors = self.to_torch()
-        values = tensors.values.to(*args, **kwargs)
-        return Ragged(
-            values, tensors.offsets.to(values.device, non_blocking=bool(kwargs.get("non_blocking", False)))
-        )
+        with moving_to(device, f"Ragged.to({str(device)!r})"):
+            values = tensors.values.to(*args, **kwargs)
+            return Ragged(values, tensors.offsets.to(values.device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Ragged:
-        """Values and offsets in page-locked memory."""
-        tensors = self.to_torch()
-        return Ragged(tensors.values.pin_memory(), tensors.offsets.pin_memory())
+        """Values and offsets in page-locked memory; of no effect where torch finds no accelerator."""
+        from fastshard._devices import pinned_where_possible
+
+        def pin(ragged: Ragged) -> Ragged:
+            return Ragged(ragged.values.pin_memory(), ragged.offsets.pin_memory())
+
+        return pinned_where_possible(self.to_torch(), pin)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ragged):

@@ -17,6 +17,7 @@ from fastshard.errors import InvalidError
 
 Pair = namedtuple("Pair", ["x", "name"])
 NO_CUDA = not torch.cuda.is_available()
+MPS_IS_HERE = torch.backends.mps.is_available()
 
 
 @pytest.fixture
@@ -54,6 +55,45 @@ def test_whatever_transforms_make_is_moved(numbers: str, device: Any) -> None:
 def test_a_device_that_is_not_here_is_refused_when_the_loader_is_made(numbers: str, device: Any) -> None:
     with pytest.raises(InvalidError, match=rf"device={device!r}: torch (cannot use it here|finds \d+ CUDA)"):
         fs.ShardLoader(numbers, batch_size=4, device=device)
+
+
+@pytest.mark.parametrize("what", ["Batch", "Ragged"])
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("nonsense", "to: Expected one of cpu, cuda"),
+        (
+            "cuda:99",
+            r"to\('cuda:99'\): torch finds \d+ CUDA devices here; (stay on \"cpu\"|this|they are \"cuda:0\")",
+        ),
+        pytest.param("cuda", r"to\('cuda'\): torch finds 0 CUDA", marks=pytest.mark.skipif("not NO_CUDA")),
+        pytest.param(
+            "mps", r"to\('mps'\): torch cannot use it here: ", marks=pytest.mark.skipif("MPS_IS_HERE")
+        ),
+    ],
+)
+def test_batches_are_not_moved_to_a_device_that_is_not_here(
+    numbers: str, what: str, device: str, message: str
+) -> None:
+    batch = fs.open(numbers).take([0, 1, 2])
+    moved = batch if what == "Batch" else batch["r"]
+    with pytest.raises(InvalidError, match=f"^{what}.{message}"):
+        moved.to(device)
+
+
+def test_batches_are_pinned_where_that_is_of_use(numbers: str) -> None:
+    here = torch.cuda.is_available()
+    batch = fs.open(numbers).take([0, 1, 2])
+    pinned = batch.pin_memory()
+    assert [tensor.is_pinned() for tensor in pinned.tensors()] == [here] * 3
+    assert (pinned["x"].tolist(), pinned["r"].to_list()) == ([0, 1, 2], [[], [0], [0, 1]])
+    assert pinned.ids.tolist() == [0, 1, 2]
+    ragged = batch["r"].pin_memory()
+    assert (ragged.values.is_pinned(), ragged.to_list()) == (here, [[], [0], [0, 1]])
+    for stock in torch.utils.data.DataLoader(  # which warns where no accelerator is
+        fs.ShardDataset(numbers, batch_size=10, batched=True), batch_size=None, pin_memory=here
+    ):
+        assert stock["x"].is_pinned() == here
 
 
 def test_memory_is_pinned_where_that_is_of_use(numbers: str) -> None:
