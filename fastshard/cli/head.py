@@ -6,7 +6,7 @@ import itertools
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -31,8 +31,9 @@ _TABLE_COLUMNS = 24  # of a value in a table; longer ones are shown one below th
 def command(path: str, number: int, skip: int, columns: str | None, as_json: bool) -> None:
     """Print the first samples of a data set, in the order of their ids; or of a part of it.
 
-    With --json one object a line; what JSON lacks is text there: binary values are base64, NaN is "NaN", dates and
-    times are ISO 8601.
+    With --json one object a line, with null where a value is null. What JSON lacks is text there: NaN and infinities
+    are "NaN", "Infinity" and "-Infinity", binary values base64, decimals their digits, dates and times such as
+    "2020-01-01 12:00:00Z".
 
     \b
     Examples:
@@ -42,7 +43,7 @@ def command(path: str, number: int, skip: int, columns: str | None, as_json: boo
       fastshard head "train/?where=label = 3"
       fastshard head "train/?split=val&seed=1"
     """
-    from fastshard.cli._values import readable_columns
+    from fastshard.cli._values import JsonRows
     from fastshard.forms import FormOptions
     from fastshard.views import View, open_spec
 
@@ -54,30 +55,21 @@ def command(path: str, number: int, skip: int, columns: str | None, as_json: boo
             reader.selection.fill(places.start, len(places)).tolist() if isinstance(reader, View) else places
         )
         assert reader.native is not None
-        readable = readable_columns(reader.native[0])
-        samples = ((id, _sample(reader[i], readable)) for i, id in zip(places, ids, strict=True))
+        rows = JsonRows(reader.native[0])
         if as_json:
-            _print_json(samples)
+            _print_json(rows[id] for id in ids)
         else:
-            _print_text(samples, len(reader))
+            _print_text(((id, reader[i], rows[id]) for i, id in zip(places, ids, strict=True)), len(reader))
 
 
-def _sample(values: dict[str, Any], readable: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
-    return {
-        name: readable[name](value) if name in readable and value is not None else value
-        for name, value in values.items()
-    }
-
-
-def _print_json(samples: Iterator[tuple[int, dict[str, Any]]]) -> None:
-    from fastshard.cli._values import to_json
-
-    for _, sample in samples:
-        line = json.dumps(to_json(sample), ensure_ascii=False, allow_nan=False)
+def _print_json(rows: Iterator[dict[str, Any]]) -> None:
+    for row in rows:
+        line = json.dumps(row, ensure_ascii=False, allow_nan=False)
         click.echo(line.encode("utf-8", "surrogateescape") + b"\n", nl=False)
 
 
-def _print_text(samples: Iterator[tuple[int, dict[str, Any]]], total: int) -> None:
+def _print_text(samples: Iterator[tuple[int, dict[str, Any], dict[str, Any]]], total: int) -> None:
+    """Samples by their ids, as they are and as JSON has them: as a table, or if they are long one below the other."""
     from fastshard.cli._values import to_text
 
     first = list(itertools.islice(samples, 1))
@@ -85,7 +77,10 @@ def _print_text(samples: Iterator[tuple[int, dict[str, Any]]], total: int) -> No
         click.echo(f"no samples ({total:,} in the data set)")
         return
     limit = shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if sys.stdout.isatty() else _PIPE_WIDTH
-    rows = [(i, {name: to_text(value) for name, value in sample.items()}) for i, sample in [*first, *samples]]
+    rows = [
+        (id, {name: to_text(value, plain[name]) for name, value in sample.items()})
+        for id, sample, plain in [*first, *samples]
+    ]
     names = list(rows[0][1])
     header = ("id", *(shorten(name, _TABLE_COLUMNS) for name in names))
     cells = [(f"{i:,}", *(shorten(text, _TABLE_COLUMNS) for text in sample.values())) for i, sample in rows]

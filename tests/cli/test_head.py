@@ -7,6 +7,7 @@ import json
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -125,6 +126,83 @@ def test_every_type_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "null": None,
         "lists": [[1], []],
     }
+
+
+NAN = float("nan")
+MOMENT = datetime.datetime(2020, 1, 2, 3, 4, 5)
+# Type, a value, what the line has for it; beside the value each column has a null.
+JSON_OF = [
+    (pa.bool_(), True, True),
+    (pa.int8(), -1, -1),
+    (pa.uint64(), 2**64 - 1, 2**64 - 1),
+    (pa.float16(), 0.5, 0.5),
+    (pa.float32(), NAN, "NaN"),
+    (pa.float64(), float("-inf"), "-Infinity"),
+    (pa.string(), 'é "漢\u2028\n', 'é "漢\u2028\n'),
+    (pa.large_string(), "", ""),
+    (pa.binary(), b"\0\xff", "AP8="),
+    (pa.binary(2), b"\0\xff", "AP8="),
+    (pa.decimal128(10, 2), Decimal("-1.20"), "-1.20"),
+    (pa.decimal256(50, 1), Decimal("1.0"), "1.0"),
+    (pa.date32(), MOMENT.date(), "2020-01-02"),
+    (pa.date64(), MOMENT.date(), "2020-01-02"),
+    (pa.timestamp("s"), MOMENT, "2020-01-02 03:04:05"),
+    (pa.timestamp("us", "UTC"), MOMENT, "2020-01-02 03:04:05.000000Z"),
+    (pa.timestamp("s"), 2**62, "<value out of range: 4611686018427387904>"),
+    (pa.time32("s"), MOMENT.time(), "03:04:05"),
+    (pa.time64("ns"), MOMENT.time(), "03:04:05.000000000"),
+    (pa.duration("ms"), datetime.timedelta(seconds=1), "1000 milliseconds"),
+    (pa.month_day_nano_interval(), (1, 2, 3), [1, 2, 3]),
+    (pa.null(), None, None),
+    (pa.list_(pa.float32()), [1.5, None, NAN], [1.5, None, "NaN"]),
+    (pa.large_list(pa.int8()), [], []),
+    (pa.list_(pa.float64(), 2), [None, 1.0], [None, 1.0]),
+    (pa.list_(pa.date32()), [MOMENT.date(), None], ["2020-01-02", None]),
+    (pa.list_(pa.list_(pa.binary())), [[b"x", None], None], [["eA==", None], None]),
+    (
+        pa.struct({"a": pa.float32(), "t": pa.timestamp("s"), "l": pa.list_(pa.decimal128(4, 1))}),
+        {"a": None, "t": MOMENT, "l": [Decimal("1.5")]},
+        {"a": None, "t": "2020-01-02 03:04:05", "l": ["1.5"]},
+    ),
+    (pa.map_(pa.string(), pa.float64()), [("k", NAN), ("l", None)], [["k", "NaN"], ["l", None]]),
+    (pa.fixed_shape_tensor(pa.int8(), (2, 2)), [1, 2, 3, 4], [[1, 2], [3, 4]]),
+    (pa.fixed_shape_tensor(pa.int8(), (1, 2), permutation=[1, 0]), [1, 2], [[1], [2]]),
+]
+
+
+def test_every_type_and_null_is_valid_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = {}
+    for place, (kind, value, _) in enumerate(JSON_OF):
+        storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+        column = pa.array([value, None], storage)
+        columns[f"{place} {kind}"] = (
+            pa.ExtensionArray.from_storage(kind, column) if storage != kind else column
+        )
+    fs.write(pa.table(columns), tmp_path / "data")
+    assert main(["head", "--json", str(tmp_path / "data")]) == 0
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    lines = capsys.readouterr().out.split("\n")  # and not at other line separators of Unicode
+    first, second, end = lines
+    found = json.loads(first, parse_constant=refuse)
+    assert found == dict(zip(columns, (expected for *_, expected in JSON_OF), strict=True))
+    assert json.loads(second, parse_constant=refuse) == dict.fromkeys(columns)
+    assert end == ""
+    assert main(["head", str(tmp_path / "data")]) == 0
+    text = capsys.readouterr().out
+    sample = text[text.index("sample 1\n") :].splitlines()[1:]
+    assert {line.rsplit(maxsplit=1)[1] for line in sample} == {"null"}
+
+
+def test_arrays_of_varying_shape_are_nested_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with fs.ShardWriter(tmp_path / "data") as writer:
+        writer.write({"x": np.array([[1.0, NAN]], np.float32)})
+        writer.write({"x": np.array([[1.0], [2.0]], np.float32)})
+    assert main(["head", "--json", str(tmp_path / "data")]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["x"], second["x"]) == ([[1.0, "NaN"]], [[1.0], [2.0]])
 
 
 def test_bfloat16_is_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
