@@ -398,10 +398,14 @@ def vacuum(path: str | os.PathLike[str]) -> Vacuumed:
 
     Raises:
         NotFoundError: There is no data set, or a table of it is missing.
+        InvalidError: The path names a part of a data set.
         CorruptError: The index is damaged: then nothing is removed.
         LockedError: A writer is at work.
         StorageError: The system refuses.
     """
+    from fastshard.views import refuse_part
+
+    refuse_part(path, "vacuum")
     directory = WriterDirectory(local_path(path))
     read_index(directory.path)
     try:

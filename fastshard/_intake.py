@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fastshard._columns import columns_to_batches
 from fastshard._hugging_face import from_hugging_face
+from fastshard._sequence import SampleSequence
 from fastshard.errors import InvalidError, SchemaError
 
 __all__ = ["Batches", "Samples", "is_arrow", "take_in"]
@@ -62,6 +63,8 @@ def take_in(data: Any) -> Batches | Samples:
         return Batches(*from_hugging_face(data), kind)
     if package == "polars" and kind.endswith(".LazyFrame"):
         data = data.collect()
+    if isinstance(data, SampleSequence):  # not as a stream, which turns errors into pyarrow's
+        return Batches(data.schema, data.record_batches(), kind)
     if is_arrow(data):
         return _from_arrow(data, kind)
     if isinstance(data, np.ndarray) and data.dtype.names:

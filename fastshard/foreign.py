@@ -127,6 +127,8 @@ def _difference(path: str, found: Any, first_path: str, first: Any) -> str:
 
 
 def _find(src: Any) -> _Files:
+    from fastshard.views import refuse_part
+
     if isinstance(src, (str, os.PathLike)):
         path = local_path(src)
         if os.path.isdir(path):
@@ -135,6 +137,7 @@ def _find(src: Any) -> _Files:
             return _Files([path], os.path.dirname(path), "file")
         found = sorted(match for match in glob.glob(path, recursive=True) if os.path.isfile(match))
         if not found:
+            refuse_part(path, "index")
             raise NotFoundError(f"{path}: there is no such file or directory, and as a pattern it finds none")
         return _Files(found, _common(found), "files")
     if isinstance(src, bytes) or not isinstance(src, Iterable):

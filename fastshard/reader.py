@@ -333,13 +333,16 @@ class ShardReader(SampleSequence):
 
         return arrow_export.record_batches(self, columns, selection)
 
-    def verify(self, progress: Callable[[int, int], None] | None = None) -> list[Fault]:
+    def verify(
+        self, progress: Callable[[int, int], None] | None = None, *, shards: Sequence[int] | None = None
+    ) -> list[Fault]:
         """Check every hash, structure and value of the data set; the list is empty where it is whole.
 
         Args:
             progress: Called with bytes done and bytes in all.
+            shards: Numbers of the shards to check, in the order of the index; None for all.
         """
-        return verify(os.path.abspath(self._path), self._index, self._core, progress)
+        return verify(os.path.abspath(self._path), self._index, self._core, progress, shards)
 
     # Its life.
 

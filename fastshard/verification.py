@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,16 +30,27 @@ class Fault:
 
 
 def verify(
-    root: str, index: DatasetIndex, core: Any, progress: Callable[[int, int], None] | None = None
+    root: str,
+    index: DatasetIndex,
+    core: Any,
+    progress: Callable[[int, int], None] | None = None,
+    shards: Sequence[int] | None = None,
 ) -> list[Fault]:
-    """All faults of a data set whose index could be read: tables, totals, every shard byte by byte."""
+    """All faults of a data set whose index could be read: tables, totals, every shard byte by byte.
+
+    Args:
+        root, index, core: The data set.
+        progress: Called with bytes done and bytes in all.
+        shards: Which shards; None for all, and then the statistics in the index are compared with the values as well.
+    """
     faults = [*_table_faults(root, index), *_total_faults(index, core)]
     sizes = core.shard_bytes().tolist()
-    total = sum(sizes)
+    checked = range(len(sizes)) if shards is None else shards
+    total = sum(sizes[shard] for shard in checked)
     done = 0
-    whole = True
+    whole = shards is None
     found = {field["name"]: ColumnStats(0, 0) for field in core.fields}
-    for shard, size in enumerate(sizes):
+    for shard in checked:
         path = core.shard_path(shard)
         shard_faults, columns = core.verify(shard)
         faults += [Fault(path, code, message) for code, message in shard_faults]
@@ -48,7 +59,7 @@ def verify(
         else:
             for name, stats in zip(found, columns, strict=True):
                 found[name] = found[name].merge(ColumnStats(*stats))
-        done += size
+        done += sizes[shard]
         if progress is not None:
             progress(done, total)
     if whole:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from fastshard._index import ColumnStats
     from fastshard.reader import ReadOptions, ShardReader
 
-__all__ = ["View", "open_spec", "parse_spec", "path_of", "selects"]
+__all__ = ["View", "open_spec", "parse_spec", "path_of", "refuse_part", "selects"]
 
 
 class View(SampleSequence):
@@ -358,6 +358,14 @@ def selects(text: str) -> bool:
 def path_of(text: str) -> str:
     """The path of such a text. Raises `InvalidError` for one that cannot be read."""
     return text[: _end_of_path(text)]
+
+
+def refuse_part(path: str | os.PathLike[str], what: str) -> None:
+    """Raise `InvalidError` for a path with a selection behind it, where `what` takes whole data sets alone."""
+    text = os.fspath(path)
+    if isinstance(text, str) and selects(text):
+        whole = path_of(text)
+        raise InvalidError(f"{text}: {what} takes whole data sets, not parts: say {whole}")
 
 
 def parse_spec(text: str) -> Recipe:

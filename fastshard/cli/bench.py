@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fastshard._text import count, fields, seconds, size
 from fastshard.cli._options import echo_json, json_option, path_argument
+from fastshard.errors import NullError
 
 if TYPE_CHECKING:
     from fastshard._measure import Measured
@@ -71,7 +72,7 @@ def command(
 
     The first epoch of a warm run still reads files that are not in the page cache; --cold makes that certain, as far as
     the kernel forgets pages when it is asked to. A training loop cannot be faster than this, and is as fast where its
-    own work takes longer.
+    own work takes longer. Columns whose nulls a batch has no form for come with masks (null_masks=True).
 
     \b
     Examples:
@@ -90,14 +91,19 @@ def command(
         check_picture(plot)
     from fastshard.loader import ShardLoader
 
-    options = {"engine": engine, "verify": verify, "threads": threads}
-    with ShardLoader(
-        path,
-        batch_size=batch_size,
-        shuffle=shuffle,
-        columns=None if columns is None else columns.split(","),
-        **options,  # type: ignore[arg-type]
-    ) as loader:
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "shuffle": shuffle,
+        "columns": None if columns is None else columns.split(","),
+        "threads": threads,
+        "engine": engine,
+        "verify": verify,
+    }
+    try:
+        made = ShardLoader(path, **options)
+    except NullError:
+        made = ShardLoader(path, null_masks=True, **options)
+    with made as loader:
         if cold:
             if loader._data.native is None:
                 raise click.UsageError("--cold is for one data set, not for several together")

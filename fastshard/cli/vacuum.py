@@ -19,7 +19,8 @@ def command(path: str, as_json: bool) -> None:
     """Remove the files of a data set that its current generation does not use.
 
     Those are the files of the generation before, kept so that a reader that opened it goes on reading, and what
-    writers that died left. Do this when no such reader is at work; the next commit does it too.
+    writers that died left. Do this when no such reader is at work; the next commit does it too. PATH is
+    a whole data set, not a part of one.
 
     \b
     Examples:

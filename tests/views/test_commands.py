@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 import fastshard as fs
 from fastshard.cli import main
+from fastshard.errors import CorruptError
 
 
 @pytest.fixture
@@ -53,8 +55,48 @@ def test_info_says_what_a_view_has(path: str, run: Callable[..., str]) -> None:
     assert "selected" not in run("info", "--shards", path)
 
 
-def test_verify_checks_the_whole_data_set(path: str, run: Callable[..., str]) -> None:
-    assert f"{path}: all is well: 500 samples" in run("verify", f"{path}?split=val")
+def test_verify_checks_the_shards_of_a_view(path: str, run: Callable[..., str]) -> None:
+    part = f"{path}?select=150:220"
+    assert f"{part}: all is well: 70 samples in 2 shards" in run("verify", part)
+    document = json.loads(run("verify", "--json", part))
+    assert (document["ok"], document["rows"], document["path"]) == (True, 70, path)
+    assert document["view"] == {"steps": ["select=150:220"], "of_rows": 500, "in_shards": 2}
+    shards = json.loads(run("info", "--json", "--shards", path))["shard_files"]
+    assert document["bytes"] == sum(shard["bytes"] for shard in shards[:2])
+    assert "view" not in json.loads(run("verify", "--json", path))
+    assert "0 samples in 0 shards" in run("verify", f"{path}?select=0:0")
+
+
+def test_verify_finds_faults_in_the_shards_of_a_view_alone(
+    path: str, run: Callable[..., str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = shutil.copytree(path, str(tmp_path / "copy"))
+    first, *_, last = json.loads(run("info", "--json", "--shards", path))["shard_files"]
+    damaged = Path(path) / last["path"]
+    damaged.write_bytes(damaged.read_bytes()[:-8])
+    run("verify", f"{path}?select=0:10")
+    for part in ("select=-1:", "split=0.5:1", "where=label = 3"):  # the last: damage hides what it selects
+        assert main(["verify", f"{path}?{part}"]) == 1
+        out, err = capsys.readouterr()
+        assert last["path"] in out
+        assert (first["path"] in out, err) == (False, "")
+    with pytest.raises(CorruptError, match=last["path"]):
+        fs.write(fs.open(path).select(slice(-10, None)), tmp_path / "written")
+
+
+@pytest.mark.parametrize("command", ["vacuum", "index"])
+def test_what_takes_whole_data_sets_says_so(
+    path: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, f"{path}?split=val"]) == 1
+    assert f"{command} takes whole data sets, not parts: say {path}\n" in capsys.readouterr().err
+    with pytest.raises(fs.Error, match="takes whole data sets"):
+        getattr(fs, command)(f"{path}?split=val")
+
+
+def test_bench_delivers_a_view(path: str, run: Callable[..., str]) -> None:
+    measured = json.loads(run("bench", "--json", "--cold", "--seconds", "60", f"{path}?select=0:50"))
+    assert measured["samples"] == 50
 
 
 def test_convert_writes_a_view(path: str, run: Callable[..., str], tmp_path: Path) -> None:
@@ -76,9 +118,9 @@ def test_writing_a_view_from_python(path: str, tmp_path: Path) -> None:
         assert fs.open(tmp_path / name)["id"].tolist() == view["id"].tolist()
 
 
-@pytest.mark.parametrize("command", ["info", "head", "verify"])
+@pytest.mark.parametrize("command", ["info", "head", "verify", "plan -b 8", "bench", "vacuum", "index"])
 def test_what_cannot_be_read_is_one_line(path: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, f"{path}?splt=val"]) == 1
+    assert main([*command.split(), f"{path}?splt=val"]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "not splt=" in error
@@ -87,5 +129,5 @@ def test_what_cannot_be_read_is_one_line(path: str, command: str, capsys: pytest
 def test_help_mentions_parts() -> None:
     from fastshard.cli import cli
 
-    for command in ("info", "head"):
+    for command in ("info", "head", "verify", "plan"):
         assert "?split=val" in CliRunner().invoke(cli, [command, "--help"]).output
