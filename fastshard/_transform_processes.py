@@ -18,6 +18,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from typing import Any
 
+from fastshard._owner import Owner
+from fastshard._thread_name import show_thread_name
 from fastshard._transforms import Faults, Transforms
 from fastshard.batch import Batch
 
@@ -74,6 +76,7 @@ class _Group:
 
     def start(self) -> None:
         """Give this thread a process, and wait for its imports: the first that is ready takes the first batch."""
+        show_thread_name()
         with self._lock:
             if self.closed:
                 return
@@ -116,7 +119,7 @@ class _Process:
         )
         self._running = threading.Lock()  # held while a batch is there
         self._ready = False
-        self._pid = os.getpid()
+        self._owner = Owner()
         with _interrupts_blocked():
             self._process.start()
         theirs.close()  # so that the end of the process is the end of what can be received
@@ -139,7 +142,7 @@ class _Process:
 
     def tell(self, deadline: float) -> None:
         """Ask it to end; kill it if it still imports, or has not finished its batch at the deadline."""
-        if self._pid != os.getpid():  # after a fork: it is the other process's
+        if not self._owner.is_here():
             return
         if not self._ready or not self._running.acquire(timeout=max(0.0, deadline - time.monotonic())):
             self.kill()
@@ -152,11 +155,11 @@ class _Process:
             self._running.release()
 
     def wait(self, deadline: float) -> None:
-        if self._pid == os.getpid():
+        if self._owner.is_here():
             self._process.join(max(0.0, deadline - time.monotonic()))
 
     def kill(self) -> None:
-        if self._pid == os.getpid() and self._process.is_alive():
+        if self._owner.is_here() and self._process.is_alive():
             self._process.kill()
             self._process.join()
 
