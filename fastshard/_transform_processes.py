@@ -31,8 +31,7 @@ _EXIT_SECONDS = 1.0  # for a process that was told to end, which has nothing lef
 class Processes:
     """Up to so many processes, started when the first batches need them: each start imports torch.
 
-    They are daemons, as torch's workers are: no process of theirs outlives this one. Dropped without `close`, they end
-    as well.
+    No process outlives this one. Dropped without `close`, they end as well.
     """
 
     def __init__(self, transforms: Transforms, workers: int) -> None:
@@ -114,14 +113,14 @@ class _Process:
     def __init__(self, transforms: Transforms) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would copy threads and their locks
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(theirs, transforms), name="fs-transform", daemon=True
-        )
+        self._process = context.Process(target=_serve, args=(theirs, transforms), name="fs-transform")
         self._running = threading.Lock()  # held while a batch is there
         self._ready = False
         self._owner = Owner()
         with _interrupts_blocked():
             self._process.start()
+        # multiprocessing would end it at the exit of any fork of this process, too; `Processes` ends it at ours.
+        multiprocessing.process._children.discard(self._process)  # type: ignore[attr-defined]
         theirs.close()  # so that the end of the process is the end of what can be received
 
     def prepare(self) -> None:
@@ -195,6 +194,8 @@ def _serve(connection: Connection, transforms: Transforms) -> None:
         connection.send(None)
         while (batch := connection.recv()) is not None:
             _send(connection, *_result(transforms, batch))
+    for child in multiprocessing.active_children():  # that a transform started
+        child.terminate()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import multiprocessing
 import os
 import pickle
 import subprocess
@@ -12,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +256,15 @@ def is_there(pid: int) -> bool:
 
 
 def transform_processes() -> set[int]:
-    return {child.pid for child in multiprocessing.active_children() if child.name == "fs-transform"}
+    """Processes that this one started by spawning, and that are there."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            pid = int(entry.name)
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and b"spawn_main" in (entry / "cmdline").read_bytes():
+                found.add(pid)
+    return found
 
 
 def seconds_to(action: Callable[[], None]) -> float:
@@ -337,6 +345,45 @@ def test_a_program_that_forgets_to_close_ends_at_once(numbers: str, tmp_path: Pa
     count, last = done.stdout.split()
     assert int(count) == 15
     assert ended - float(last) < 10
+
+
+FORKS = """
+import os, sys
+import fastshard as fs
+
+
+def same(batch):
+    return batch
+
+
+if __name__ == "__main__":
+    loader = fs.ShardLoader(
+        sys.argv[1], batch_size=8, transform=same, transform_backend="processes", threads=1
+    )
+    iterator = iter(loader)
+    next(iterator)
+    child = os.fork()
+    if child == 0:
+        try:
+            next(iterator)
+        except fs.errors.InvalidError as error:
+            assert "forked" in str(error)
+        assert len(list(loader)) == 15
+        sys.exit()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    print(1 + len(list(iterator)))
+"""
+
+
+def test_the_end_of_a_fork_leaves_the_processes_alone(numbers: str, tmp_path: Path) -> None:
+    (tmp_path / "forks.py").write_text(FORKS)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", tmp_path / "forks.py", numbers],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "15\n", "")
 
 
 def test_what_a_transform_raises_in_a_process_says_where(numbers: str) -> None:
