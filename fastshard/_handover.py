@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 import torch
 
 from fastshard import _core
+from fastshard._shared_room import check_room, raise_received
 from fastshard.batch import ATTRIBUTES, Batch, map_tensors, register_collate
 from fastshard.errors import Error, StorageError
 from fastshard.forms import ColumnForm
 
 __all__ = ["make_pool", "register"]
 
-_SHM = "/dev/shm"
 _MANY_BYTES = 1 << 16  # so many of a list of bytes are worth a place of their own
 
 
@@ -75,9 +75,9 @@ def _reduce(batch: Batch) -> tuple[Any, ...]:
                 reduced = None  # no more such memory; torch's way may have some
             if reduced is not None:
                 return reduced
-        _check_room(batch)
+        check_room(batch)
     except Error as error:
-        return _raise, (error,)
+        return raise_received, (error,)
     return batch.__reduce__()
 
 
@@ -189,27 +189,3 @@ def _bytes_of(pieces: list[_core.ReceivedMemory], sent: _Bytes) -> list[bytes | 
 def _matters(form: ColumnForm) -> bool:
     """Whether a form says of tensors what they do not say themselves."""
     return form.delivers_bfloat16 or any(map(_matters, form.children))
-
-
-def _check_room(batch: Batch) -> None:
-    """Raises `StorageError` where /dev/shm, which torch will use, has no room for a batch."""
-    try:
-        system = os.statvfs(_SHM)
-    except OSError:
-        return
-    needed = sum(
-        tensor.numel() * tensor.element_size()
-        for tensor in batch.tensors()
-        if tensor.device.type == "cpu" and not tensor.is_shared()
-    )
-    room = system.f_bavail * system.f_frsize
-    if needed > room:
-        raise StorageError(
-            f"{_SHM} has {room:,} of {system.f_blocks * system.f_frsize:,} bytes left, and a batch of a DataLoader "
-            f"worker needs {needed:,}: make {_SHM} larger (docker run --shm-size=...), take smaller batches or fewer "
-            "workers, or ShardLoader, which needs neither"
-        )
-
-
-def _raise(error: Error) -> Any:
-    raise error

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fastshard import _core
 from fastshard.batch import Batch
+from fastshard.distributed import worker_info
 from fastshard.errors import InvalidError, OutOfRangeError
 from fastshard.forms import DTYPE_NAMES, FormOptions
 from fastshard.source import Data
@@ -124,6 +125,10 @@ class SampleSequence(Data):
 
     def __getitems__(self, ids: Sequence[int]) -> list[dict[str, Any]]:
         """The samples `ids` as a list, read in one go: what torch's DataLoader calls for a batch."""
+        if worker_info() is not None:
+            from fastshard._shared_room import watch_room
+
+            watch_room()
         return list(self._samples(self._as_ids(ids)))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -17,6 +17,7 @@ from fastshard._gather import Reading
 from fastshard._iteration import Progress, batches, samples
 from fastshard._options import OrderOptions
 from fastshard._plan import EpochPlan
+from fastshard._shared_room import watch_room
 from fastshard._source import Source
 from fastshard._transforms import Function
 from fastshard.batch import register_collate
@@ -286,6 +287,7 @@ class ShardDataset(IterableDataset[Any]):
         if part is not None:
             self._resume_worker(progress, part)
         if info is not None:
+            watch_room()
             self._warn_of_order(info)
         self._progress = progress
         return progress

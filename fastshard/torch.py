@@ -19,11 +19,12 @@ from fastshard import _accelerate, distributed
 from fastshard._epochs import Start
 from fastshard._iteration import Progress, batches, sample_lists
 from fastshard._shared import SharedCell
+from fastshard._shared_room import watch_room
 from fastshard._source import Source
 from fastshard._transforms import Function
 from fastshard.dataset import ShardDataset
 from fastshard.distributed import Topology
-from fastshard.errors import InvalidError
+from fastshard.errors import InvalidError, StorageError
 
 __all__ = ["DataLoader"]
 
@@ -224,6 +225,7 @@ class _Feed(torch.utils.data.IterableDataset[Any]):
         start, topology = self._next()
         info = distributed.worker_info()
         if info is not None:
+            watch_room()
             topology = replace(topology, worker=info.worker, num_workers=info.num_workers)
         progress = Progress(self.source.plan(start, topology), topology)
         if self.samples:
@@ -240,11 +242,17 @@ class _Feed(torch.utils.data.IterableDataset[Any]):
 
 
 def _counted(progress: Progress, inner: Iterator[Any]) -> Generator[Any, None, None]:
-    """Hands on what the workers deliver, and counts it."""
+    """Hands on what the workers deliver, and counts it. Raises `StorageError` where torch lost batches on the way."""
     try:
         for batch in inner:
             progress.batches += 1
             yield batch
+        plan = progress.plan
+        if progress.batches != plan.num_batches:
+            raise StorageError(
+                f"of {plan.num_batches} batches of epoch {plan.start.epoch}, {progress.batches} arrived: a worker "
+                "could not send the others, and says on stderr why"
+            )
         progress.finished = True
     finally:
         progress.closed = True

@@ -44,7 +44,13 @@ HEAVY = (
     "matplotlib",
 )
 # What may import torch when it is imported itself; everything else asks for it when it is used.
-NEEDS_TORCH = {"fastshard.dataset", "fastshard.torch", "fastshard.loader", "fastshard._handover"}
+NEEDS_TORCH = {
+    "fastshard.dataset",
+    "fastshard.torch",
+    "fastshard.loader",
+    "fastshard._handover",
+    "fastshard._shared_room",
+}
 # What must work without pyarrow: the package itself, the index as JSON, and listing the commands.
 NO_PYARROW = re.compile(r"fastshard(\.__main__|\.errors|\._index|\._optional|\.cli(\..*)?)?")
 # The side that reads data sets, which knows nothing of the side that makes them.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import shutil
-import subprocess
 import sys
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -150,73 +148,6 @@ def test_descriptors_do_not_grow_with_batches_that_are_kept(plain_dataset: Path)
     assert len(kept) == 250
     assert len(os.listdir("/proc/self/fd")) - before < 20
     assert [id for batch in kept for id in batch["id"].tolist()] == list(range(2000))
-
-
-SMALL_SHM = """
-set -e
-mount -t tmpfs -o size=64m tmpfs /dev/shm
-exec "$@"
-"""
-
-RUN = """
-import sys
-from torch.utils.data import DataLoader
-import fastshard as fs
-
-def replaced(batch):
-    return fs.Batch({"x": batch["x"] * 2})
-
-def main():
-    kind, path = sys.argv[1:]
-    transform = replaced if kind == "replaced" else None
-    dataset = fs.ShardDataset(path, batch_size=256, batched=kind != "samples", transform=transform)
-    batch_size = 256 if kind == "samples" else None
-    batches = list(DataLoader(dataset, batch_size=batch_size, num_workers=4, timeout=60))
-    print(len(batches), sum(batch["x"].numel() for batch in batches))
-
-main()
-"""
-
-
-def unshare() -> list[str] | None:
-    """The command that runs another one with mounts of its own, if this user may."""
-    tool = shutil.which("unshare")
-    for options in ([], ["--user", "--map-root-user"]):
-        command = [str(tool), "--mount", *options]
-        if (
-            tool
-            and subprocess.run(
-                [*command, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True
-            ).returncode
-            == 0
-        ):
-            return command
-    return None
-
-
-@pytest.mark.unsanitized
-@pytest.mark.parametrize("kind", ["batches", "replaced", "samples"])
-def test_a_small_dev_shm_is_enough_or_named(tmp_path: Path, kind: str) -> None:
-    """64 MB, four workers, batches of 16 MB, all of them kept."""
-    command = unshare()
-    if command is None:
-        pytest.skip(
-            "this user may not mount a tmpfs, not even in a namespace"
-        )  # no package could change that
-    path = tmp_path / "d"
-    fs.write({"x": np.zeros((256 * 8, 1 << 14), np.float32)}, path)
-    done = subprocess.run(
-        [*command, "sh", "-c", SMALL_SHM, "sh", sys.executable, "-c", RUN, kind, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    if kind == "batches":
-        assert (done.returncode, done.stdout) == (0, f"8 {2048 << 14}\n"), done.stderr
-    else:
-        assert done.returncode == 1  # an exception, and no signal
-        assert ("/dev/shm has" if kind == "replaced" else "shared memory") in done.stderr
 
 
 @pytest.mark.parametrize("workers", [0, 2])

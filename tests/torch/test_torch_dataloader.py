@@ -16,7 +16,8 @@ import torch
 import torch.utils.data
 
 import fastshard as fs
-from fastshard.errors import InvalidError, StateError
+import fastshard.torch
+from fastshard.errors import InvalidError, StateError, StorageError
 from fastshard.torch import DataLoader
 
 Make = Callable[..., str]
@@ -234,6 +235,17 @@ def test_an_error_in_a_transform_reaches_the_loop(make: Make, workers: int) -> N
     loader = DataLoader(fs.ShardDataset(make([4]), transform=fails), 2, num_workers=workers)
     with pytest.raises(ZeroDivisionError, match="sample 0"):
         list(loader)
+
+
+def test_batches_that_are_lost_on_their_way_are_missed(make: Make) -> None:
+    """A worker's queue prints what it cannot send, and goes on."""
+    loader = DataLoader(fs.ShardDataset(make([6])), 2)
+    assert len(list(loader)) == 3
+    progress = loader._progress
+    assert progress is not None
+    progress.batches = 0
+    with pytest.raises(StorageError, match="of 3 batches of epoch 0, 2 arrived"):
+        list(fastshard.torch._counted(progress, iter([1, 2])))
 
 
 def test_it_leaves_nothing_open(make: Make) -> None:
