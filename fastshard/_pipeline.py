@@ -44,7 +44,7 @@ class Pipeline:
         verify: When columns are compared with their hashes, as it was asked for.
         memory: Budget in bytes for blocks that were read or decompressed.
         threads: That gather.
-        prefetch: Batches ahead of the consumer; None for as many as are some 16 MiB, 2 to 32.
+        prefetch: Batches ahead of the consumer; None for as many as are some 8 MiB, 2 to 32.
         read_timeout: Seconds to wait for storage; None waits for ever.
         keep_going: After a batch that cannot be made comes the next one.
     """

@@ -40,7 +40,7 @@ class PipelineOptions:
 
     Attributes:
         threads: That gather; None for the usable CPUs divided by LOCAL_WORLD_SIZE, 1 to 8.
-        prefetch: Batches ahead of the consumer; None for as many as are some 16 MiB, 2 to 32.
+        prefetch: Batches ahead of the consumer; None for as many as are some 8 MiB, 2 to 32.
         device: Where batches are delivered; None leaves them in main memory.
         pin_memory: Whether batches lie in page-locked memory; of no effect where no accelerator is.
         on_bad_sample: "raise", or "replace" by the next good sample of the order (docs/order.md section 10).
@@ -143,7 +143,7 @@ class ShardLoader:
                 With less, blocks are read again.
             engine: "mmap", "uring", "threads", or "auto" to choose by what is found; `stats()` says why.
             threads: That gather, and that run transforms; None for the usable CPUs divided by LOCAL_WORLD_SIZE, 1 to 8.
-            prefetch: Batches ahead of the consumer; None for as many as are some MiB, 2 to 32.
+            prefetch: Batches ahead of the consumer; None for as many as are some 8 MiB, 2 to 32.
             device: Where batches are delivered; None leaves them in main memory. To CUDA they are copied beside the
                 computation, one batch ahead.
             pin_memory: Whether batches lie in page-locked memory; of no effect where no accelerator is.

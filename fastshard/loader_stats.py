@@ -30,9 +30,11 @@ class LoaderStats:
             where O_DIRECT reads them.
         registered_reads: Of an engine's reads, those into memory that was registered with the kernel.
         rows_read: By an engine, without the rest of their blocks.
-        partial_blocks: Of these, of which only the wanted columns were read.
-        blocks_read_again: Of these, for at least the second time in an iteration: `memory=` had not kept them.
+        partial_blocks: Of `blocks_read`, those of which only the wanted columns were read.
+        blocks_read_again: Of `blocks_read`, those read for at least the second time in an iteration: `memory=` had not
+            kept them.
         blocks_used_again: Blocks that an engine had read and that were still kept when they were needed again.
+        buffered_files: Files that an engine read through the page cache, since they refuse O_DIRECT; in each iteration.
         reads: Counters of the reader: shards, blocks and columns opened, checked and decompressed, bytes.
         engine: Which way bytes come, and `engine_reason`: why that.
         verify: When columns are compared with their hashes, and `verify_reason`: why then.
@@ -58,6 +60,7 @@ class LoaderStats:
     bytes_read: int
     registered_reads: int
     rows_read: int
+    buffered_files: int
     partial_blocks: int
     blocks_read_again: int
     blocks_used_again: int
@@ -179,6 +182,7 @@ class Totals:
             bytes_read=sums.get("bytes_read", 0),
             registered_reads=sums.get("registered_reads", 0),
             rows_read=sums.get("rows_read", 0),
+            buffered_files=sums.get("buffered_files", 0),
             partial_blocks=sums.get("partial_blocks", 0),
             blocks_read_again=sums.get("blocks_read_again", 0),
             blocks_used_again=sums.get("blocks_used_again", 0),

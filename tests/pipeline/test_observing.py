@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -138,3 +139,19 @@ def test_a_range_is_the_wait_and_not_the_program(plain_dataset: Path) -> None:
     count, waited = waits_of(fs.ShardLoader(plain_dataset, batch_size=500), work=0.1)
     assert count == 5
     assert waited < 0.3
+
+
+def test_files_that_refuse_direct_reads_are_counted() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = Path(folder, "data")
+        fs.write({"x": np.zeros(4000)}, path)
+        (shard,) = path.glob("shard-*.arrow")
+        try:
+            os.close(os.open(shard, os.O_RDONLY | os.O_DIRECT))
+            refused = 0
+        except OSError:  # tmpfs of older kernels
+            refused = 1
+        with fs.ShardLoader(path, batch_size=64, engine="threads") as loader:
+            assert loader.stats().buffered_files == 0
+            list(loader)
+            assert loader.stats().buffered_files == refused
