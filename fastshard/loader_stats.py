@@ -34,7 +34,8 @@ class LoaderStats:
         blocks_read_again: Of `blocks_read`, those read for at least the second time in an iteration: `memory=` had not
             kept them.
         blocks_used_again: Blocks that an engine had read and that were still kept when they were needed again.
-        buffered_files: Files that an engine read through the page cache, since they refuse O_DIRECT; in each iteration.
+        buffered_files: Files that an engine read through the page cache, in each iteration: they lie in memory or on a
+            network file system, or refuse O_DIRECT.
         reads: Counters of the reader: shards, blocks and columns opened, checked and decompressed, bytes.
         engine: Which way bytes come, and `engine_reason`: why that.
         verify: When columns are compared with their hashes, and `verify_reason`: why then.

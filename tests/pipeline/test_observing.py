@@ -141,17 +141,10 @@ def test_a_range_is_the_wait_and_not_the_program(plain_dataset: Path) -> None:
     assert waited < 0.3
 
 
-def test_files_that_refuse_direct_reads_are_counted() -> None:
+def test_files_that_are_not_read_directly_are_counted() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        path = Path(folder, "data")
-        fs.write({"x": np.zeros(4000)}, path)
-        (shard,) = path.glob("shard-*.arrow")
-        try:
-            os.close(os.open(shard, os.O_RDONLY | os.O_DIRECT))
-            refused = 0
-        except OSError:  # tmpfs of older kernels
-            refused = 1
-        with fs.ShardLoader(path, batch_size=64, engine="threads") as loader:
+        fs.write({"x": np.zeros(4000)}, Path(folder, "data"))
+        with fs.ShardLoader(Path(folder, "data"), batch_size=64, engine="threads") as loader:
             assert loader.stats().buffered_files == 0
             list(loader)
-            assert loader.stats().buffered_files == refused
+            assert loader.stats().buffered_files == 1
