@@ -360,19 +360,12 @@ class Concat(SampleSequence):
         for part in self.parts:
             part.close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.recipe,)
-
     def __repr__(self) -> str:
         return f"Concat({self.recipe.where}, {self.rows} samples, columns {', '.join(self.columns)})"
 
 
 def _fingerprint(parts: Sequence[str]) -> str:
     return _core.xxh3_128(b"concat" + bytes.fromhex("".join(parts))).hex()
-
-
-def _unpickle(recipe: Recipe) -> Data:
-    return recipe.open()
 
 
 def total_stats(parts: Sequence[Data]) -> dict[str, int]:

@@ -144,14 +144,14 @@ class ShardDataset(IterableDataset[Any]):
             raise InvalidError("batched=True: give batch_size=, the samples of one batch of one rank")
         if not isinstance(batched, bool):
             raise InvalidError(f"batched={batched!r}: must be True or False")
-        forms = FormOptions(
-            lists,
-            {} if tensors is None else tensors,
-            {} if cast is None else cast,
-            {} if fill_null is None else fill_null,
-            null_masks,
-            binary,
-            {} if pad is None else pad,
+        forms = FormOptions.of_arguments(
+            lists=lists,
+            tensors=tensors,
+            cast=cast,
+            fill_null=fill_null,
+            null_masks=null_masks,
+            binary=binary,
+            pad=pad,
         )
         reading = Reading(
             columns=column_names(columns),

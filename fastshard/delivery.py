@@ -174,20 +174,32 @@ class _ArrayDelivery(_Numbers):
         return array if axes is None else array.transpose(0, *(axis + 1 for axis in axes))
 
 
-class _RaggedDelivery(_Numbers):
-    def batch(self, value: Any) -> Any:
-        values, offsets, valid, element_valid = value
+class _Lists(_Numbers):
+    """Lists of varying length, some of which may be null, as may their elements."""
+
+    def _fill_of(self, valid: Any, element_valid: Any) -> Any:
+        """What stands in for null elements of a batch, or None where there are none. Raises `NullError`."""
         if valid is not None and self._fill is None and not self._masked:
             raise self._refusal(int((~valid).sum()), "null lists", masks=True)
-        return Ragged(self._values(values, element_valid), offsets)  # a null list is an empty one
-
-    def _values(self, values: Any, element_valid: Any) -> Any:
         if element_valid is None:
-            return cast_array(values, self.form)
+            return None
         fill = self._element_fill()
         if fill is None:
             raise self._refusal(int((~element_valid).sum()), "null elements", masks=False)
-        return self._filled(values, ~element_valid, fill)
+        return fill
+
+    def lacks_nulls(self, own: bool, below: bool) -> bool:
+        if self._fill is not None:
+            return False
+        return (own and not self._masked) or (below and not self.form.delivers_floating)
+
+
+class _RaggedDelivery(_Lists):
+    def batch(self, value: Any) -> Any:
+        values, offsets, valid, element_valid = value
+        fill = self._fill_of(valid, element_valid)
+        missing = None if element_valid is None else ~element_valid
+        return Ragged(self._filled(values, missing, fill), offsets)  # a null list is an empty one
 
     def rows(self, value: Any) -> Iterable[Any]:
         values, offsets, valid, element_valid = value
@@ -208,13 +220,8 @@ class _RaggedDelivery(_Numbers):
         _, offsets, valid, _ = value
         return np.ones(len(offsets) - 1, np.bool_) if valid is None else valid
 
-    def lacks_nulls(self, own: bool, below: bool) -> bool:
-        if self._fill is not None:
-            return False
-        return (own and not self._masked) or (below and not self.form.delivers_floating)
 
-
-class _PaddedDelivery(_Numbers):
+class _PaddedDelivery(_Lists):
     """Lists as rows of one length. A null list has no elements."""
 
     def __init__(self, form: ColumnForm, options: FormOptions) -> None:
@@ -226,14 +233,7 @@ class _PaddedDelivery(_Numbers):
 
     def batch(self, value: Any) -> Any:
         array, lengths, valid, element_valid = value
-        if valid is not None and self._fill is None and not self._masked:
-            raise self._refusal(int((~valid).sum()), "null lists", masks=True)
-        fill = None
-        if element_valid is not None:
-            fill = self._element_fill()
-            if fill is None:
-                raise self._refusal(int((~element_valid).sum()), "null elements", masks=False)
-        return self._padded(array, lengths, element_valid, fill)
+        return self._padded(array, lengths, element_valid, self._fill_of(valid, element_valid))
 
     def rows(self, value: Any) -> Iterable[Any]:
         array, lengths, valid, element_valid = value
@@ -260,11 +260,6 @@ class _PaddedDelivery(_Numbers):
 
     def lengths(self, value: Any) -> Any:
         return value[1]
-
-    def lacks_nulls(self, own: bool, below: bool) -> bool:
-        if self._fill is not None:
-            return False
-        return (own and not self._masked) or (below and not self.form.delivers_floating)
 
 
 class _TensorsDelivery(_Numbers):

@@ -81,6 +81,22 @@ class FormOptions:
     binary: Binary = "bytes"
     pad: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
+    @staticmethod
+    def of_arguments(
+        *,
+        lists: Literal["auto", "ragged"],
+        tensors: Mapping[str, tuple[str, tuple[int, ...]]] | None,
+        cast: Mapping[str, str] | None,
+        fill_null: Mapping[str, Any] | None,
+        null_masks: bool,
+        binary: Binary,
+        pad: Mapping[str, tuple[Any, ...]] | None,
+    ) -> FormOptions:
+        """As users give them: None where there are none. Raises `InvalidError` for what is none of these."""
+        given = {"tensors": tensors, "cast": cast, "fill_null": fill_null, "pad": pad}
+        mappings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return FormOptions(lists=lists, null_masks=null_masks, binary=binary, **mappings)
+
     def __post_init__(self) -> None:
         for option in ("tensors", "cast", "fill_null", "pad"):
             value = getattr(self, option)

@@ -253,9 +253,6 @@ class Mix(Data):
         for part in self.parts:
             part.close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.recipe,)
-
     def __repr__(self) -> str:
         total = sum(self.weights)
         shares = ", ".join(
@@ -263,10 +260,6 @@ class Mix(Data):
             for name, part, weight in zip(self._names, self.parts, self.weights, strict=True)
         )
         return f"Mix({shares})"
-
-
-def _unpickle(recipe: Recipe) -> Data:
-    return recipe.open()
 
 
 @dataclass(frozen=True, slots=True)

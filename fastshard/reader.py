@@ -89,14 +89,14 @@ def open(
         UnsupportedError: A newer fastshard wrote it.
         InvalidError: An option does not fit the data set.
     """
-    forms = FormOptions(
-        lists,
-        {} if tensors is None else tensors,
-        {} if cast is None else cast,
-        {} if fill_null is None else fill_null,
-        null_masks,
-        binary,
-        {} if pad is None else pad,
+    forms = FormOptions.of_arguments(
+        lists=lists,
+        tensors=tensors,
+        cast=cast,
+        fill_null=fill_null,
+        null_masks=null_masks,
+        binary=binary,
+        pad=pad,
     )
     options = ReadOptions(verify, cache_bytes, max_open)
     try:

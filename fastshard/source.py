@@ -248,6 +248,14 @@ class Data(ABC):
         )
         return order
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (self.recipe,)
+
+
+def _opened(recipe: Recipe) -> Data:
+    """What a pickle of open samples becomes."""
+    return recipe.open()
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

@@ -207,9 +207,6 @@ class View(SampleSequence):
         """Close the data set. It opens again when it is used."""
         self.root.close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.recipe,)
-
     def __repr__(self) -> str:
         count = f"{self.rows} of {self.root.rows} samples"
         return f"View({self.recipe.where!r}, {count}, columns {', '.join(self.columns)})"
@@ -217,10 +214,6 @@ class View(SampleSequence):
 
 def _fingerprint(root: str, digest: str) -> str:
     return _core.xxh3_128(b"view" + bytes.fromhex(root + digest)).hex()
-
-
-def _unpickle(recipe: ViewRecipe) -> Data:
-    return recipe.open()
 
 
 class _Known:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastshard._text import count, fields, seconds, size
-from fastshard.cli._options import echo_json, json_option, path_argument
+from fastshard.cli._options import echo_json, json_option, path_argument, shuffle_option
 from fastshard.errors import NullError
 
 if TYPE_CHECKING:
@@ -24,13 +24,7 @@ __all__ = ["command"]
 @click.option(
     "--batch-size", "-b", type=click.IntRange(1), default=256, show_default=True, help="Samples of a batch."
 )
-@click.option(
-    "--shuffle",
-    type=click.Choice(["none", "block", "global"]),
-    default="block",
-    show_default=True,
-    help="Order of the samples.",
-)
+@shuffle_option
 @click.option("--columns", help="Names of the columns to read, with commas between.  [default: all]")
 @click.option("--threads", type=click.IntRange(1), help="Threads that gather.  [default: by the CPUs]")
 @click.option(

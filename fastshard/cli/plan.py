@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fastshard._text import count, fields, size, table
-from fastshard.cli._options import echo_json, json_option, path_argument
+from fastshard.cli._options import echo_json, json_option, path_argument, shuffle_option
 
 if TYPE_CHECKING:
     from fastshard.plan import EpochOverview, RankOverview
@@ -28,13 +28,7 @@ _ORDERS = {"none": "no shuffle", "global": "global shuffle", "block": "block shu
 @click.option(
     "--batch-size", "-b", type=click.IntRange(1), required=True, help="Samples of one rank at each step."
 )
-@click.option(
-    "--shuffle",
-    type=click.Choice(["none", "block", "global"]),
-    default="block",
-    show_default=True,
-    help="Order of the samples.",
-)
+@shuffle_option
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the shuffle.")
 @click.option("--epoch", type=click.IntRange(0), default=0, show_default=True, help="Which epoch.")
 @click.option(
