@@ -43,7 +43,7 @@ class Measured:
         seconds: That took.
         first_batch_seconds: From the beginning of the iteration to the first batch.
         samples_per_second, bytes_per_second: Means; bytes as they are in batches, uncompressed.
-        wait_seconds: The consumer waited, having nothing else to do.
+        wait_seconds: Of `seconds`, those that the consumer waited, having nothing else to do.
         bytes_read: By a read engine, past the mappings.
         blocks_decompressed: Columns of blocks that were decompressed.
         engine, engine_reason, limit: As `LoaderStats` says.
@@ -87,13 +87,14 @@ def measure(
     first: float | None = None
     timeline: list[Interval] = []
     began = mark = clock()
-    marked_samples, marked_wait = 0, 0.0
+    marked_samples, marked_wait, first_wait = 0, 0.0, 0.0
     step, over = seconds / _INTERVALS, False
     while not over and (most_epochs is None or epochs < most_epochs):
         for batch in loader:
             now = clock()
             if first is None:
-                first = mark = now
+                first_wait = marked_wait = loader.stats().wait_seconds
+                first = mark = clock()
                 continue
             batches += 1
             samples += len(batch.ids)
@@ -125,7 +126,7 @@ def measure(
         first_batch_seconds=first - began,
         samples_per_second=samples / took,
         bytes_per_second=samples * row_bytes / took,
-        wait_seconds=stats.wait_seconds,
+        wait_seconds=min(took, stats.wait_seconds - first_wait),
         bytes_read=stats.bytes_read,
         blocks_decompressed=stats.reads.get("columns_decompressed", 0),
         engine=stats.engine,

@@ -58,6 +58,7 @@ def test_a_cold_epoch_as_json_with_a_picture(data: Path, tmp_path: Path) -> None
     assert (found["epochs"], found["batches"], found["samples"]) == (1, 199, 1990)  # after the first
     assert found["engine"] == "threads"
     assert found["bytes_read"] > 0
+    assert 0 <= found["wait_seconds"] <= found["seconds"]  # the wait for the first batch is told by itself
     assert found["samples_per_second"] == pytest.approx(1990 / found["seconds"])
     assert picture.read_bytes().startswith(b"\x89PNG")
 
