@@ -281,11 +281,11 @@ def test_idle_processes_and_those_that_still_import_end_at_once(numbers: str, th
     iterator = iter(loader)
     next(iterator)  # the first process is ready, the others may not be
     assert transform_processes()
-    assert seconds_to(loader.close) < 1
+    assert seconds_to(loader.close) < 2  # it takes some hundredths; the machine may be busy
     assert not transform_processes()
     used = pids(loader)
     assert used <= transform_processes()
-    assert seconds_to(loader.close) < 1
+    assert seconds_to(loader.close) < 2  # it takes some hundredths; the machine may be busy
     assert not any(map(is_there, used))
 
 
