@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pytest
 from arrow_tables import arrow_tables
-from every_way import FORMS, assert_reads
+from every_way import EXAMPLES, FORMS, assert_reads
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +21,9 @@ import fastshard as fs
 
 datasets.disable_progress_bars()
 SETTINGS = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
 

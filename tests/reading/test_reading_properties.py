@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_tables import arrow_tables
-from every_way import FORMS, assert_reads
+from every_way import EXAMPLES, FORMS, assert_reads
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fastshard as fs
 from fastshard.errors import NullError
 
-SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
