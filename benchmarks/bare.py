@@ -122,13 +122,21 @@ def _buffers(folder: Path) -> Iterator[Any]:
 
 
 def direct_reads(
-    files: Sequence[Path], chunk: int, depth: int, *, shuffled: bool, native: Any, total: int | None = None
+    files: Sequence[Path],
+    chunk: int,
+    depth: int,
+    *,
+    shuffled: bool,
+    native: Any,
+    total: int | None = None,
+    huge: bool = False,
 ) -> float:
     """GB/s of reads of `chunk` bytes past the page cache, `depth` at a time, file after file.
 
     Args:
         shuffled: At random places of a file, else one after the other.
         total: Bytes of all reads at most; None for the whole files.
+        huge: Whether they go into huge pages.
     """
     generator = np.random.default_rng(5)
     share = None if total is None else max(1, total // chunk // len(files))
@@ -144,6 +152,7 @@ def direct_reads(
             ctypes.c_int64(len(offsets)),
             ctypes.c_int64(chunk),
             ctypes.c_int(depth),
+            ctypes.c_int(huge),
         )
         rate_of(0, took)
         seconds += took

@@ -1,6 +1,7 @@
 // What the machine can do at best: bare gathers, copies, direct reads and decompression, without a loader around them.
 // Built on demand by limits.py and called through ctypes; every function returns the seconds that it took, or -1.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,10 +50,12 @@ struct Free {
 };
 using Memory = std::unique_ptr<uint8_t, Free>;
 
-// Touched, so that no page fault is measured.
-Memory allocate(size_t bytes) {
-  const size_t rounded = (bytes + 4095) / 4096 * 4096 + 4096;
-  Memory memory(static_cast<uint8_t*>(std::aligned_alloc(4096, rounded)));
+// Touched, so that no page fault is measured; in huge pages if they are wanted and the system has them.
+Memory allocate(size_t bytes, bool huge = false) {
+  const size_t page = huge ? size_t{2} << 20 : 4096;
+  const size_t rounded = (bytes + page - 1) / page * page + (huge ? 0 : page);
+  Memory memory(static_cast<uint8_t*>(std::aligned_alloc(page, rounded)));
+  if (huge) (void)::madvise(memory.get(), rounded, MADV_HUGEPAGE);
   std::memset(memory.get(), 0, rounded);
   return memory;
 }
@@ -227,11 +230,11 @@ double limit_memcpy(int64_t bytes, int64_t repeats) {
 }
 
 // Reads `size` bytes at each of `offsets` (multiples of 4096), past the page cache, `depth` at a time.
-double limit_direct_reads(const char* path, const int64_t* offsets, int64_t count, int64_t size, int depth) {
+double limit_direct_reads(const char* path, const int64_t* offsets, int64_t count, int64_t size, int depth, int huge) {
   const int file = ::open(path, O_RDONLY | O_DIRECT);
   if (file < 0) return -1;
   std::vector<Memory> buffers;
-  for (int t = 0; t < depth; ++t) buffers.push_back(allocate(static_cast<size_t>(size)));
+  for (int t = 0; t < depth; ++t) buffers.push_back(allocate(static_cast<size_t>(size), huge != 0));
   std::atomic<int64_t> next{0};
   std::atomic<bool> good{true};
   const double seconds = seconds_of([&] {
