@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
@@ -21,12 +22,85 @@ from fastshard.errors import ReadTimeoutError
 __all__ = ["GatherStream"]
 
 
+class _Threads:
+    """Threads that make batches, each the next one that was asked for. They hold this object alone."""
+
+    def __init__(self, make: Callable[[int], Any], count: int) -> None:
+        self._make = make
+        self.lock = threading.RLock()  # a garbage collection inside of it may end a stream
+        self._asked = threading.Condition(self.lock)
+        self._waiting: deque[tuple[int, Future[Any]]] = deque()  # not yet begun
+        self.stopped = False
+        self.gather_ns = 0
+        # Daemons, not an executor's threads: the process can end while storage does not answer one of them.
+        self._threads = [
+            threading.Thread(target=self._work, name=f"fs-gather-{i}", daemon=True) for i in range(count)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def ask(self, index: int) -> Future[Any]:
+        """Under the lock: batch number `index`, when it is made."""
+        future: Future[Any] = Future()
+        self._waiting.append((index, future))
+        self._asked.notify()
+        return future
+
+    def stop(self) -> None:
+        """Has the threads end after the batch that each is at, and cancels what none has begun."""
+        with self.lock:
+            self.stopped = True
+            for _, future in self._waiting:
+                future.cancel()
+            self._waiting.clear()
+            self._asked.notify_all()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            if thread.ident is not None:  # it was started
+                thread.join()
+
+    def _work(self) -> None:
+        show_thread_name()
+        while True:
+            with self.lock:
+                while not self._waiting and not self.stopped:
+                    self._asked.wait()
+                if self.stopped:
+                    return
+                index, future = self._waiting.popleft()
+            self._make_into(future, index)
+            del future  # the consumer's: it holds a batch
+
+    def _make_into(self, future: Future[Any], index: int) -> None:
+        began = time.perf_counter_ns()
+        made = failure = None
+        try:
+            made = self._make(index)
+        except BaseException as error:  # for the consumer
+            failure = error
+        with self.lock:
+            self.gather_ns += time.perf_counter_ns() - began
+        if failure is None:
+            future.set_result(made)
+        else:
+            future.set_exception(failure)
+
+
+def _end(threads: _Threads, owner: Owner) -> None:
+    if owner.is_here():
+        threads.stop()
+
+
 class GatherStream:
     """As the native stream: batches 0 to count - 1 in order, at most `prefetch` of them begun ahead of the consumer.
 
     A batch that cannot be made raises its error from `next`; the batches after it can still be had. One consumer at a
-    time; `stop` may come from any thread. In the child of a fork `next` raises, and `stop` leaves everything alone: the
-    threads are the parent's, and may have held the lock.
+    time; `stop` may come from any thread, and a stream that is dropped ends its threads, wherever Ctrl-C came. In the
+    child of a fork `next` raises, and `stop` leaves everything alone: the threads are the parent's, and may have held
+    the lock.
     """
 
     def __init__(
@@ -48,7 +122,6 @@ class GatherStream:
             describe: Says of a batch which samples it reads, for a message.
         """
         self._owner = Owner()
-        self._make = make
         self._count = count
         self._prefetch = prefetch
         self._describe = describe
@@ -56,10 +129,6 @@ class GatherStream:
         self._given_up = False
         self._begun = 0
         self._pending: deque[Future[Any]] = deque()
-        self._stopped = False
-        self._lock = threading.Lock()
-        self._asked = threading.Condition(self._lock)
-        self._waiting: deque[tuple[int, Future[Any]]] = deque()  # not yet begun
         self._stats = {
             "batches": 0,
             "samples": 0,
@@ -71,48 +140,23 @@ class GatherStream:
             "gather_ns": 0,
             "idle_ns": 0,
         }
-        # Daemons, not an executor's threads: the process can end while storage does not answer one of them.
-        self._threads = [
-            threading.Thread(target=self._work, name=f"fs-gather-{i}", daemon=True) for i in range(threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads = _Threads(make, threads)
+        self._lock = self._threads.lock
+        weakref.finalize(
+            self, _end, self._threads, self._owner
+        ).atexit = False  # daemons end with the process
+        self._threads.start()
         self._fill()
 
     def _fill(self) -> None:
         with self._lock:
-            while not self._stopped and len(self._pending) < self._prefetch and self._begun < self._count:
-                future: Future[Any] = Future()
-                self._pending.append(future)
-                self._waiting.append((self._begun, future))
+            while (
+                not self._threads.stopped
+                and len(self._pending) < self._prefetch
+                and self._begun < self._count
+            ):
+                self._pending.append(self._threads.ask(self._begun))
                 self._begun += 1
-                self._asked.notify()
-
-    def _work(self) -> None:
-        show_thread_name()
-        while True:
-            with self._lock:
-                while not self._waiting and not self._stopped:
-                    self._asked.wait()
-                if self._stopped:
-                    return
-                index, future = self._waiting.popleft()
-            self._make_into(future, index)
-            del future  # the consumer's: it holds a batch
-
-    def _make_into(self, future: Future[Any], index: int) -> None:
-        began = time.perf_counter_ns()
-        made = failure = None
-        try:
-            made = self._make(index)
-        except BaseException as error:  # for the consumer
-            failure = error
-        with self._lock:
-            self._stats["gather_ns"] += time.perf_counter_ns() - began
-        if failure is None:
-            future.set_result(made)
-        else:
-            future.set_exception(failure)
 
     def next(self, timeout: float) -> Any:
         """The next batch, or None at the end or after `stop`.
@@ -127,7 +171,7 @@ class GatherStream:
         """
         self._owner.check()
         with self._lock:
-            if self._stopped or not self._pending:
+            if self._threads.stopped or not self._pending:
                 return None
             first = self._pending[0]
         began = time.perf_counter_ns()
@@ -143,7 +187,7 @@ class GatherStream:
             ) from None
         with self._lock:
             self._stats["wait_ns"] += time.perf_counter_ns() - began
-            if self._stopped:
+            if self._threads.stopped:
                 return None
             self._pending.popleft()
             self._delivered += 1
@@ -159,20 +203,16 @@ class GatherStream:
         answer."""
         if not self._owner.is_here():
             return
+        self._threads.stop()
         with self._lock:
-            self._stopped = True
-            for _, future in self._waiting:
-                future.cancel()
-            self._waiting.clear()
             self._pending.clear()
-            self._asked.notify_all()
         if not self._given_up:
-            for thread in self._threads:
-                thread.join()
+            self._threads.join()
 
     def stats(self) -> dict[str, int]:
         """The counters of the native stream."""
         if not self._owner.is_here():
             return dict(self._stats)
         with self._lock:
-            return {**self._stats, "ready": sum(future.done() for future in self._pending)}
+            ready = sum(future.done() for future in self._pending)
+            return {**self._stats, "gather_ns": self._threads.gather_ns, "ready": ready}

@@ -29,6 +29,7 @@ using pipeline::FinishedBatch;
 using pipeline::NextStatus;
 using pipeline::ShardSet;
 
+constexpr auto kPatience = std::chrono::seconds(2);     // with storage, after a signal
 constexpr auto kSlice = std::chrono::milliseconds(50);  // between looks for Ctrl-C
 
 // Columns whose values become objects of their own: these are copied from where they are.
@@ -135,7 +136,7 @@ std::shared_ptr<PythonStream> make_stream(const std::shared_ptr<ShardSet>& set,
 
 [[noreturn]] void throw_late(PythonStream& self, double timeout) {
   const std::string missing = self.stream.awaited();
-  self.stream.give_up();
+  self.stream.give_up(std::chrono::seconds(0));
   char seconds[32];
   std::snprintf(seconds, sizeof(seconds), "%g", timeout);
   throw Error(ErrorKind::kTimeout, "read_timeout",
@@ -186,7 +187,10 @@ py::object next(PythonStream& self, double timeout) {
         status = self.stream.next(batch, std::min(deadline, std::chrono::steady_clock::now() + kSlice));
       }
       if (status != NextStatus::kTimedOut) break;
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      if (PyErr_CheckSignals() != 0) {
+        self.stream.give_up(kPatience);  // mostly Ctrl-C: it may come because storage does not answer
+        throw py::error_already_set();
+      }
       if (std::chrono::steady_clock::now() >= deadline) throw_late(self, timeout);
     }
     if (status == NextStatus::kEnd) return py::none();

@@ -51,6 +51,9 @@ struct BatchStream::State {
         options(given),
         slots(std::max<uint32_t>(1, given.prefetch)) {}
 
+  // A thread that runs the method of a state, which it keeps.
+  template <typename... Arguments>
+  static void start(const std::shared_ptr<State>& state, void (State::*run)(Arguments...), Arguments... arguments);
   void work(uint32_t number);
   void read_ahead();
   void advise_ahead();
@@ -77,9 +80,9 @@ struct BatchStream::State {
   uint64_t claimed = 0;           // batches below are claimed
   uint64_t delivered = 0;         // batches below are delivered
   bool stopped = false;
-  bool given_up = false;
-  std::exception_ptr failure;  // what the consumer was told
-  StreamStats stats;           // what the consumer counts
+  std::optional<std::chrono::milliseconds> patience;  // with threads that do not end; none: endless
+  std::exception_ptr failure;                         // what the consumer was told
+  StreamStats stats;                                  // what the consumer counts
   order::PermutationCache consumer_cache;
 
   std::atomic<int64_t> plan_ns{0};
@@ -89,8 +92,32 @@ struct BatchStream::State {
   std::atomic<int64_t> gather_ns{0};
   std::atomic<int64_t> idle_ns{0};
   std::atomic<int64_t> advised{0};
+  size_t running = 0;             // threads
+  std::condition_variable ended;  // none is running
   std::vector<std::thread> threads;
 };
+
+template <typename... Arguments>
+void BatchStream::State::start(const std::shared_ptr<State>& state, void (State::*run)(Arguments...),
+                               Arguments... arguments) {
+  {
+    const std::lock_guard lock(state->mutex);
+    ++state->running;
+  }
+  const auto end = [](State& of) {
+    const std::lock_guard lock(of.mutex);
+    if (--of.running == 0) of.ended.notify_all();
+  };
+  try {
+    state->threads.emplace_back([=] {
+      (state.get()->*run)(arguments...);
+      end(*state);
+    });
+  } catch (...) {
+    end(*state);
+    throw;
+  }
+}
 
 BatchStream::BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, Reading reading, Options options,
                          std::unique_ptr<ReadSource> source)
@@ -99,11 +126,11 @@ BatchStream::BatchStream(std::shared_ptr<ShardSet> set, BatchPlan plan, Reading 
   auto state = std::make_shared<State>(std::move(set), std::move(plan), std::move(reading), options, std::move(source));
   const uint64_t useful = std::min<uint64_t>({options.threads, state->slots.size(), state->size});
   try {
-    for (uint32_t i = 0; i < useful; ++i) state->threads.emplace_back([state, i] { state->work(i); });
+    for (uint32_t i = 0; i < useful; ++i) State::start(state, &State::work, i);
     if (state->source) {
-      state->threads.emplace_back([state] { state->read_ahead(); });
+      State::start(state, &State::read_ahead);
     } else if (options.advise > 0 && state->size > 0) {
-      state->threads.emplace_back([state] { state->advise_ahead(); });
+      State::start(state, &State::advise_ahead);
     }
   } catch (const std::system_error& error) {
     state->stop();
@@ -135,8 +162,9 @@ NextStatus BatchStream::next(FinishedBatch& out, Deadline deadline) {
   if (state.failure) std::rethrow_exception(state.failure);
   if (state.delivered == state.size) return NextStatus::kEnd;
   State::Slot& slot = state.slots[state.delivered % state.slots.size()];
-  if (!slot.ready && !state.stopped && state.options.patient && state.claimed == state.delivered) {
-    // Nobody has begun the batch that is wanted now: making it here is sooner than waking a thread for it.
+  if (!slot.ready && !state.stopped && state.options.patient && !state.source && state.claimed == state.delivered) {
+    // Nobody has begun the batch that is wanted now: making it here is sooner than waking a thread for it. Not where an
+    // engine reads: that takes longer than a wake-up, and a consumer that waits in slices sees Ctrl-C.
     ++state.claimed;
     lock.unlock();
     const int64_t took = state.make_into(slot, state.delivered, state.consumer_cache);
@@ -214,10 +242,13 @@ std::string BatchStream::awaited() const {
   return first_missing(*state_->set, planned.ids);
 }
 
-void BatchStream::give_up() noexcept {
+void BatchStream::give_up(std::chrono::milliseconds patience) noexcept {
   if (forked()) return;
-  const std::lock_guard lock(state_->mutex);
-  state_->given_up = true;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->patience = patience;
+  }
+  if (state_->source && patience.count() > 0) state_->source->give_up(patience);  // else its reads have a deadline
 }
 
 StreamStats BatchStream::stats() const {
@@ -245,15 +276,21 @@ ReadStats BatchStream::read_stats() const {
 }
 
 void BatchStream::State::stop() noexcept {
-  bool waits = true;
   {
     const std::lock_guard lock(mutex);
     stopped = true;
-    waits = !given_up;
   }
   made.notify_all();
   taken.notify_all();
   if (source) source->stop();
+  bool waits = true;
+  {
+    std::unique_lock lock(mutex);
+    if (patience) {
+      waits = ended.wait_for(lock, *patience, [&] { return running == 0; });
+      patience = std::chrono::milliseconds(0);
+    }
+  }
   for (std::thread& thread : threads) {
     if (!thread.joinable()) continue;
     if (waits) {

@@ -1,9 +1,9 @@
 // Finished batches in plan order, made ahead by threads.
 //
 // Worker threads claim batches by number, gather each alone, and leave it in a ring of `prefetch` slots; `next` takes
-// them out by number, and makes the one it wants itself where no thread has begun it. A batch may be claimed only while
-// it is less than `prefetch` ahead of the one being waited for, which bounds memory; the one being waited for can
-// always be claimed, so no setting deadlocks. Threads decide when a batch is made, never what is in it.
+// them out by number, and with mappings makes the one it wants itself where no thread has begun it. A batch may be
+// claimed only while it is less than `prefetch` ahead of the one being waited for, which bounds memory; the one being
+// waited for can always be claimed, so no setting deadlocks. Threads decide when a batch is made, never what is in it.
 //
 // A stream ends in one of three ways:
 //   finished   every batch was delivered; `next` says kEnd, again and again.
@@ -11,8 +11,8 @@
 //              again; later batches are not delivered.
 //   abandoned  `stop` (or the destructor) ends the threads after the batch that each is at; `next` says kEnd.
 // In each case `stop` returns when no thread is left, but for those that storage does not answer: after `give_up` it
-// leaves them behind, and they end when their read does. A consumer that waits in `next` when another thread stops the
-// stream gets kEnd.
+// leaves them behind when its patience ends, and they end when their read does. A consumer that waits in `next` when
+// another thread stops the stream gets kEnd.
 //
 // In the child of a fork there are no threads: `next` throws, and the destructor leaves what the parent owns alone.
 #pragma once
@@ -94,8 +94,8 @@ class BatchStream {
   void stop() noexcept;
   // What the batch that is waited for reads, for a message: shard, block and bytes.
   [[nodiscard]] std::string awaited() const;
-  // Storage does not answer: `stop` will not wait for it.
-  void give_up() noexcept;
+  // Storage does not answer, or may not: `stop` will not wait longer for it than that.
+  void give_up(std::chrono::milliseconds patience) noexcept;
   [[nodiscard]] StreamStats stats() const;
   [[nodiscard]] ReadStats read_stats() const;  // zeros without a source
 

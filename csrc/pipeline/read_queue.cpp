@@ -36,9 +36,13 @@ void ReadQueue::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
+    if (engine_) engine_->wake();
   }
-  engine_->wake();
   if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(mutex_);
+  if (!engine_ || !overdue_.empty()) return;
+  registered_reads_ = engine_->registered_reads();
+  engine_.reset();
 }
 
 void ReadQueue::add(std::shared_ptr<ReadJob> job, bool urgent) {
@@ -50,8 +54,8 @@ void ReadQueue::add(std::shared_ptr<ReadJob> job, bool urgent) {
     } else {
       waiting_.push_back(std::move(job));
     }
+    engine_->wake();
   }
-  engine_->wake();
 }
 
 std::shared_ptr<io::DirectFile> ReadQueue::file_of(const Shard& shard) {
@@ -219,8 +223,15 @@ void ReadQueue::run() {
 // What is in flight writes into memory of jobs: wait for it, but not for what is overdue.
 void ReadQueue::drain(std::vector<io::ReadCompletion>& completions) {
   for (const io::ReadRequest& request : requests_) in_flight_.erase(request.tag);  // the engine never got them
+  const Clock::time_point begun = Clock::now();
   while (!in_flight_.empty()) {
-    const size_t count = engine_->wait(completions, 1, Clock::now() + std::chrono::milliseconds(100));
+    const Clock::time_point now = Clock::now();
+    if (const auto patience = patience_.load(); patience != kEndless && now - begun >= patience) {
+      for (auto& [tag, read] : in_flight_) overdue_.emplace(tag, std::move(read.job));
+      in_flight_.clear();
+      return;
+    }
+    const size_t count = engine_->wait(completions, 1, now + std::chrono::milliseconds(100));
     for (size_t i = 0; i < count; ++i) {
       in_flight_.erase(completions[i].tag);
       overdue_.erase(completions[i].tag);
@@ -229,8 +240,9 @@ void ReadQueue::drain(std::vector<io::ReadCompletion>& completions) {
   }
 }
 
-ReadQueueStats ReadQueue::stats() const noexcept {
-  return {reads_, bytes_read_, buffered_files_, engine_->registered_reads()};
+ReadQueueStats ReadQueue::stats() const {
+  const std::lock_guard lock(mutex_);
+  return {reads_, bytes_read_, buffered_files_, engine_ ? engine_->registered_reads() : registered_reads_};
 }
 
 }  // namespace fastshard::pipeline

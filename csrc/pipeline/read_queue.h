@@ -77,16 +77,20 @@ class ReadQueue {
   void add(std::shared_ptr<ReadJob> job, bool urgent);
   // Ends the I/O thread when what is in flight has come, but for what is overdue; jobs hear nothing of it.
   void stop() noexcept;
+  // `stop` will wait no longer than that for what is in flight: the rest is overdue then.
+  void give_up(std::chrono::milliseconds patience) noexcept { patience_ = patience; }
 
   // For jobs, while they advance: the file of a shard, opened if need be. Throws Error(kNotFound | kIo).
   [[nodiscard]] std::shared_ptr<io::DirectFile> file_of(const Shard& shard);
 
-  [[nodiscard]] ReadQueueStats stats() const noexcept;
+  [[nodiscard]] ReadQueueStats stats() const;
   // The read that is in flight longest, for a message: shard, block and bytes. Empty where there is none, or no
   // `read_timeout`.
   [[nodiscard]] std::string oldest() const;
 
  private:
+  static constexpr std::chrono::milliseconds kEndless{-1};
+
   struct Read {
     std::shared_ptr<ReadJob> job;
     ReadJob::Part part;
@@ -107,7 +111,6 @@ class ReadQueue {
 
   const std::string root_;
   const ReadQueueOptions options_;
-  std::unique_ptr<io::ReadEngine> engine_;
 
   mutable std::mutex mutex_;
   std::deque<std::shared_ptr<ReadJob>> waiting_;
@@ -119,6 +122,9 @@ class ReadQueue {
     int64_t end = 0;
   } oldest_;
   bool stopped_ = false;
+  std::unique_ptr<io::ReadEngine> engine_;  // until `stop`; the I/O thread uses it without the mutex
+  int64_t registered_reads_ = 0;            // of the engine that was
+  std::atomic<std::chrono::milliseconds> patience_{kEndless};
 
   std::atomic<int64_t> reads_{0};
   std::atomic<int64_t> bytes_read_{0};

@@ -46,6 +46,8 @@ class ReadSource {
   [[nodiscard]] std::vector<Column> take(uint64_t number, std::span<const int64_t> ids, BufferPool& into);
   // Waiting calls throw or return; no thread is left.
   void stop() noexcept;
+  // See ReadQueue::give_up.
+  void give_up(std::chrono::milliseconds patience) noexcept { queue_.give_up(patience); }
 
   [[nodiscard]] ReadStats stats() const;
   // See ReadQueue::oldest.

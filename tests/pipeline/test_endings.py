@@ -6,6 +6,7 @@ its native memory are what they were before the loader was made.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -314,6 +315,45 @@ def test_ctrl_c_while_storage_is_slow(tmp_path: Path, engine: str) -> None:
         finally:
             process.kill()
             process.wait()
+
+
+def test_ctrl_c_while_storage_does_not_answer(tmp_path: Path) -> None:
+    """The reads take half a minute; what waits for them is left behind."""
+    fs.write(
+        {"x": np.zeros((400, 1024), np.float32)}, tmp_path / "d", compression="none", shard_bytes=1 << 20
+    )
+    with mounted(tmp_path / "d", tmp_path / "mounted", seconds=30.0) as mount:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "print('begin', flush=True)" + SLOW, str(mount.path), "threads"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begin\n"
+            waited = time.monotonic() + PATIENCE
+            while (
+                not any("fs-pread" in name for name in threads_of(process.pid)) and time.monotonic() < waited
+            ):
+                time.sleep(0.05)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            begun = time.monotonic()
+            out, _ = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 0
+            assert "interrupted" in out
+            assert time.monotonic() - begun < 20
+        finally:
+            process.kill()
+            process.wait()
+
+
+def threads_of(pid: int) -> list[str]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            found.append((task / "comm").read_text().strip())
+    return found
 
 
 BEFORE_EXIT = """
