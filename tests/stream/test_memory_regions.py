@@ -135,6 +135,7 @@ def test_a_child_lets_go_of_what_its_parent_had_taken() -> None:
     assert (array == 7).all()
 
 
+@large_pieces  # whose malloc ends the process where others return null
 def test_more_than_there_can_be_is_refused() -> None:
     with pytest.raises(MemoryError):
         _core.Memory(1 << 62)
