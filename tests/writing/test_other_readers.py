@@ -64,6 +64,7 @@ def test_pyarrow(shards: list[Path]) -> None:
     assert pa.feather.read_table(str(shards[0])).num_rows > 0
 
 
+@pytest.mark.unsanitized  # polars' own threads and allocator crash under ThreadSanitizer
 def test_polars(shards: list[Path]) -> None:
     frame = pl.concat([pl.read_ipc(path) for path in shards])
     for name in PLAIN[0]:
